@@ -2710,25 +2710,25 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
-           2026-11-24. The memory's rates fit kept pipelines of 256 MiB to 4 GiB in `make
-           bench-versus`, and staged_s 84 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
+           2026-11-24. fill, drain, the memory's rates and staged_s fit 458 kept runs of 16 MiB to
+           4 GiB (NOTES), 2026-11-26. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.8,  7.8,   98.0,   65.0,            22.0,   50.0,    12.0,
+            7.4,  10.4,  98.0,   65.0,            22.0,   50.0,    12.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. pin and start_s fit
            one-shot runs of `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep
            BENCH_ARGS="--only chunks"`, and pin_arrays `make bench-versus`, 2026-11-25; fill, drain,
-           the memory's rates and staged_s 168 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
+           the memory's rates and staged_s 420 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   80.0,   65.0,            22.0,   60.0,    8.0,
+            6.9,  9.2,   90.0,   58.0,            22.0,   60.0,    8.0,
             10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured;
            staged_s is near those above. */
@@ -2788,20 +2788,24 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
-#define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
+#define SPIPE_PRIV_KERNEL_GAP  0.25 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
+#define SPIPE_PRIV_SLOTS_LOSE                                                                      \
+    0.07                             /* of the busiest engine, where the slots just suffice:
+                                        threads fill chunks out of order (NOTES) */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-/* Added to the time to fill, as a share of it: where sources do it, since a thread reads 5.0 to 6.6
-   GB/s of a file; where the ring that they write is larger than CACHE_SHARE of the cache, 1.2 by
-   reading alone, and more from file to file, where rings of 18 MiB were faster than of 87 (`make
-   bench-files`, H100 and H200, 2026-11-26); and where threads copy arrays, for what the ring
-   misses (252 kept runs, NOTES). */
-#define SPIPE_PRIV_SOURCE       0.2
-#define SPIPE_PRIV_LARGE_SOURCE 2.0
+/* Added to the time to fill or drain, as a share of it: where sources and sinks do it, since a
+   thread reads 5.0 to 6.6 GB/s of a file; where the ring that sources write is larger than
+   CACHE_SHARE of the cache, 1.2 by reading alone, and more from file to file, where rings of 18 MiB
+   were faster than of 87 (`make bench-files`, H100 and H200, 2026-11-26); and where threads copy
+   arrays, for what the ring misses (NOTES). */
+#define SPIPE_PRIV_SOURCE       0.15
+#define SPIPE_PRIV_SINK         0.30
+#define SPIPE_PRIV_LARGE_SOURCE 1.9
 #define SPIPE_PRIV_MISSED_ARRAY 0.5
 #define SPIPE_PRIV_CACHE_SHARE  0.125
 #define SPIPE_PRIV_HELD_RING    0.10 /* rings up to this share of the cache stay in it ... */
@@ -3449,7 +3453,8 @@ typedef struct spipe_priv_engines {
     double wakes;       /* waking the threads of a batch, if they were parked */
     double saved;       /* saved at both ends if the caller helps: no thread has to be woken */
     double busiest;
-    double slots; /* time of a batch that waits for a slot, if that is longer */
+    double slots;      /* time of a batch that waits for a slot, if that is longer */
+    double slots_lose; /* of the busiest engine, where the slots just suffice */
 } spipe_priv_engines_t;
 
 SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
@@ -3457,12 +3462,12 @@ SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : 
 SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
 
 /* A batch's time where two engines at times wait for each other, because single batches take longer
-   or shorter: if both take equally long, a fifth more than either. Near the fourth root of
-   a^4 + b^4, without a square root, for which a program in C would have to link libm. */
-SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b) {
+   or shorter: if both take equally long, more than either by the share that equals lose. With 0.19
+   near the fourth root of a^4 + b^4, without a square root, for which C would have to link libm. */
+SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b, double equals_lose) {
     const double longer = spipe_priv_max(a, b), shorter = spipe_priv_min(a, b);
-    const double share = longer > 0.0 ? shorter / longer : 0.0;
-    return longer + SPIPE_PRIV_EQUALS_LOSE * shorter * share * share * share;
+    const double share = shorter / longer; /* calls take time, so longer is not 0 */
+    return longer + equals_lose * shorter * share * share * share;
 }
 
 /* How many batches a way makes of the whole. */
@@ -3542,23 +3547,25 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double ring = spipe_priv_ring_bytes(w, y);
     const double missed = spipe_priv_missed(w, ring);
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
-    const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    const double wake = threads > 0.0 ? c->wake_s : 0.0, ways = (in > 0.0) + (out > 0.0);
     const double hosted = elements * w->hosted_in;
     const int large = ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     double fill, drain, slower = SPIPE_PRIV_MISSED_ARRAY * missed * (in - hosted);
     slower += (large ? SPIPE_PRIV_LARGE_SOURCE : SPIPE_PRIV_SOURCE) * hosted;
     e->fill = in > 0.0 ? (in + slower) / c->fill + wake : 0.0;
-    e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
+    e->drain =
+        out > 0.0 ? (out + SPIPE_PRIV_SINK * elements * w->hosted_out) / c->drain + wake : 0.0;
     e->staging = (in + out) * spipe_priv_memory_s(c, missed);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
     }
-    e->wakes = wake * ((in > 0.0) + (out > 0.0));
+    e->wakes = wake * ways;
+    e->slots_lose = SPIPE_PRIV_SLOTS_LOSE;
     if (y->caller_helps) e->saved = e->wakes;
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
-        e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
+        e->issue += c->call_s * 2.0 * ways;
     }
     fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
     drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
@@ -3596,13 +3603,14 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     e.issue = c->call_s * (y->replay ? 1.0 : calls);
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
-    e.busiest = spipe_priv_max(e.busiest, spipe_priv_in_turns(e.issue, e.staging));
+    e.busiest =
+        spipe_priv_max(e.busiest, spipe_priv_in_turns(e.issue, e.staging, SPIPE_PRIV_EQUALS_LOSE));
     limit = spipe_priv_latency(c, &e, e.in + e.out) + e.saved - e.wakes;
     if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
     if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
         limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     }
-    e.slots = spipe_priv_max(e.busiest, limit / spipe_priv_real(y->depth));
+    e.slots = spipe_priv_in_turns(e.busiest, limit / spipe_priv_real(y->depth), e.slots_lose);
     if (y->schedule == SPIPE_SERIAL) e.slots = spipe_priv_latency(c, &e, e.alone);
     return e;
 }
@@ -3973,15 +3981,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_threads_from(const spipe_priv_planner_t *p, si
 }
 
 /* So many threads for a staged way whose chunk is known, shared between both directions. */
-SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planner_t *p,
-                                                         spipe_priv_way_t y, size_t threads) {
+SPIPE_PRIV_RARE void spipe_priv_set_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                            size_t threads) {
     const size_t asked = p->desc->threads;
-    y.fill_threads = y.drain_threads = 0;
-    if (threads > 0) spipe_priv_share_threads(p->costs, p->work, &y, threads);
-    if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
-    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, &y) > 0.0) y.drain_threads = asked;
-    y.caller_helps = threads == 0;
-    return y;
+    y->fill_threads = y->drain_threads = 0;
+    if (threads > 0) spipe_priv_share_threads(p->costs, p->work, y, threads);
+    if (asked != SPIPE_AUTO && y->fill_threads > 0) y->fill_threads = asked;
+    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, y) > 0.0) y->drain_threads = asked;
+    y->caller_helps = threads == 0;
 }
 
 /* Whether a ring that takes so many seconds is so much slower than the best way with another
@@ -4013,7 +4020,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
         threads = most = ways; /* sources and sinks see chunks in order */
     if (p->desc->threads != SPIPE_AUTO) threads = most = ways * p->desc->threads;
     for (; threads <= most && (p->fine || more < 2); threads += p->fine ? 1 : ways) {
-        y = spipe_priv_with_threads(p, y, threads);
+        spipe_priv_set_threads(p, &y, threads);
         took = spipe_priv_consider_ring(p, &y);
         if (all_help && threads > 0 && may_help) {
             y.caller_helps = 1;
@@ -4026,9 +4033,9 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
     helped = least * spipe_priv_real(best) / (spipe_priv_real(best) + 0.5);
     if (all_help || spipe_priv_is_beaten(p, helped)) return;
     p->fine = 1;
-    y = spipe_priv_with_threads(p, y, best);
+    spipe_priv_set_threads(p, &y, best);
     spipe_priv_consider_ring(p, &y);
-    if (best == 0 && most > 0) y = spipe_priv_with_threads(p, y, ways);
+    if (best == 0 && most > 0) spipe_priv_set_threads(p, &y, ways);
     y.caller_helps = 1;
     if (may_help) spipe_priv_consider_ring(p, &y);
     p->fine = 0;

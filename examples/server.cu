@@ -11,12 +11,12 @@
                 that ask only after an answer would hide the queue of a server that is too slow.
     Expect      (hostcuda) 480 requests, one each 0.03 ms, every third one urgent
                 without resources: 60 batches, 0.103 ms each to set up
-                  urgent  p50 0.502 ms, p95 0.653, p99 0.804
-                  others  p50 1.307 ms, p95 2.324, p99 2.457
+                  urgent  p50 0.509 ms, p95 0.640, p99 0.801
+                  others  p50 1.023 ms, p95 2.117, p99 2.249
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.227 ms, p95 0.524, p99 0.627
-                  others  p50 0.330 ms, p95 0.591, p99 0.666
-                at most 2176 KiB of device memory
+                  urgent  p50 0.230 ms, p95 0.556, p99 0.641
+                  others  p50 0.387 ms, p95 0.608, p99 0.652
+                at most 2432 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */
 

@@ -11,8 +11,8 @@
 
 /* The clock that the library reads here: it goes on while a stage says so, and a little at each
    look. Which of two ways is the faster one must not hang on what else the machine does. Threads
-   that wait look until 300 us are over: without a lock, and 8 ns a look, this takes a third of the
-   time that it took with a lock and 1 ns. */
+   that wait look until 300 us are over: with 8 ns a look this takes about 60 % of the time that it
+   takes with 1 ns. */
 static long long told_ns = 0;
 
 static long long pass(double seconds) {

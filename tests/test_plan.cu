@@ -898,8 +898,44 @@ static void test_beside(int pageable, const char *name) {
            name, fewer, larger);
 }
 
+/* Where the cache holds all rings, more slots are never predicted to be slower, in whole runs and
+   near the number that just suffices; there threads, which fill chunks out of order, need longer
+   than either limit. And threads that drain faster are no more of them. */
+static void test_slots(void) {
+    int k, good = 1, fewer = 0, rings = 0;
+    pipe_seed = 33u;
+    for (k = 0; k < 400 && good; ++k) {
+        scene_t s = random_scene(1, 1);
+        spipe_priv_way_t y = s.ways[0], z;
+        spipe_costs_t fast = s.request.costs;
+        double last = 1e30;
+        if (!spipe_priv_is_staged(&s.work, &y) || y.fill_threads + y.drain_threads == 0) continue;
+        ++rings;
+        s.work.machine.cache = 1e15;
+        for (y.depth = 2; y.depth <= SPIPE_MAX_DEPTH; ++y.depth) {
+            const double took = spipe_priv_predict(&s.request.costs, &s.work, &y);
+            const spipe_priv_engines_t e = spipe_priv_engines_of(&s.request.costs, &s.work, &y);
+            good &= took <= last * (1.0 + 1e-9);
+            good &= e.slots > e.busiest;
+            last = took;
+        }
+        z = y;
+        fast.drain *= 2.0;
+        spipe_priv_share_threads(&s.request.costs, &s.work, &y, 12);
+        spipe_priv_share_threads(&fast, &s.work, &z, 12);
+        good &= z.drain_threads <= y.drain_threads;
+        fewer += z.drain_threads < y.drain_threads;
+        if (!good) tell("more slots, faster drains", &s);
+    }
+    tap_ok(good && rings > 100 && fewer > 20,
+           "%d rings: more slots are not slower, drains twice as fast have no more threads (fewer "
+           "in %d)",
+           rings, fewer);
+}
+
 int main(void) {
     test_sound();
+    test_slots();
     test_memory();
     test_kept_is_not_slower();
     test_fixed();

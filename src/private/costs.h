@@ -47,25 +47,25 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
-           2026-11-24. The memory's rates fit kept pipelines of 256 MiB to 4 GiB in `make
-           bench-versus`, and staged_s 84 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
+           2026-11-24. fill, drain, the memory's rates and staged_s fit 458 kept runs of 16 MiB to
+           4 GiB (NOTES), 2026-11-26. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.8,  7.8,   98.0,   65.0,            22.0,   50.0,    12.0,
+            7.4,  10.4,  98.0,   65.0,            22.0,   50.0,    12.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. pin and start_s fit
            one-shot runs of `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep
            BENCH_ARGS="--only chunks"`, and pin_arrays `make bench-versus`, 2026-11-25; fill, drain,
-           the memory's rates and staged_s 168 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
+           the memory's rates and staged_s 420 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   80.0,   65.0,            22.0,   60.0,    8.0,
+            6.9,  9.2,   90.0,   58.0,            22.0,   60.0,    8.0,
             10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured;
            staged_s is near those above. */
@@ -125,20 +125,24 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
-#define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
+#define SPIPE_PRIV_KERNEL_GAP  0.25 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
+#define SPIPE_PRIV_SLOTS_LOSE                                                                      \
+    0.07                             /* of the busiest engine, where the slots just suffice:
+                                        threads fill chunks out of order (NOTES) */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-/* Added to the time to fill, as a share of it: where sources do it, since a thread reads 5.0 to 6.6
-   GB/s of a file; where the ring that they write is larger than CACHE_SHARE of the cache, 1.2 by
-   reading alone, and more from file to file, where rings of 18 MiB were faster than of 87 (`make
-   bench-files`, H100 and H200, 2026-11-26); and where threads copy arrays, for what the ring
-   misses (252 kept runs, NOTES). */
-#define SPIPE_PRIV_SOURCE       0.2
-#define SPIPE_PRIV_LARGE_SOURCE 2.0
+/* Added to the time to fill or drain, as a share of it: where sources and sinks do it, since a
+   thread reads 5.0 to 6.6 GB/s of a file; where the ring that sources write is larger than
+   CACHE_SHARE of the cache, 1.2 by reading alone, and more from file to file, where rings of 18 MiB
+   were faster than of 87 (`make bench-files`, H100 and H200, 2026-11-26); and where threads copy
+   arrays, for what the ring misses (NOTES). */
+#define SPIPE_PRIV_SOURCE       0.15
+#define SPIPE_PRIV_SINK         0.30
+#define SPIPE_PRIV_LARGE_SOURCE 1.9
 #define SPIPE_PRIV_MISSED_ARRAY 0.5
 #define SPIPE_PRIV_CACHE_SHARE  0.125
 #define SPIPE_PRIV_HELD_RING    0.10 /* rings up to this share of the cache stay in it ... */

@@ -35,7 +35,8 @@ typedef struct spipe_priv_engines {
     double wakes;       /* waking the threads of a batch, if they were parked */
     double saved;       /* saved at both ends if the caller helps: no thread has to be woken */
     double busiest;
-    double slots; /* time of a batch that waits for a slot, if that is longer */
+    double slots;      /* time of a batch that waits for a slot, if that is longer */
+    double slots_lose; /* of the busiest engine, where the slots just suffice */
 } spipe_priv_engines_t;
 
 SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
@@ -43,12 +44,12 @@ SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : 
 SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
 
 /* A batch's time where two engines at times wait for each other, because single batches take longer
-   or shorter: if both take equally long, a fifth more than either. Near the fourth root of
-   a^4 + b^4, without a square root, for which a program in C would have to link libm. */
-SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b) {
+   or shorter: if both take equally long, more than either by the share that equals lose. With 0.19
+   near the fourth root of a^4 + b^4, without a square root, for which C would have to link libm. */
+SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b, double equals_lose) {
     const double longer = spipe_priv_max(a, b), shorter = spipe_priv_min(a, b);
-    const double share = longer > 0.0 ? shorter / longer : 0.0;
-    return longer + SPIPE_PRIV_EQUALS_LOSE * shorter * share * share * share;
+    const double share = shorter / longer; /* calls take time, so longer is not 0 */
+    return longer + equals_lose * shorter * share * share * share;
 }
 
 /* How many batches a way makes of the whole. */
@@ -128,23 +129,25 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double ring = spipe_priv_ring_bytes(w, y);
     const double missed = spipe_priv_missed(w, ring);
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
-    const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    const double wake = threads > 0.0 ? c->wake_s : 0.0, ways = (in > 0.0) + (out > 0.0);
     const double hosted = elements * w->hosted_in;
     const int large = ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     double fill, drain, slower = SPIPE_PRIV_MISSED_ARRAY * missed * (in - hosted);
     slower += (large ? SPIPE_PRIV_LARGE_SOURCE : SPIPE_PRIV_SOURCE) * hosted;
     e->fill = in > 0.0 ? (in + slower) / c->fill + wake : 0.0;
-    e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
+    e->drain =
+        out > 0.0 ? (out + SPIPE_PRIV_SINK * elements * w->hosted_out) / c->drain + wake : 0.0;
     e->staging = (in + out) * spipe_priv_memory_s(c, missed);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
     }
-    e->wakes = wake * ((in > 0.0) + (out > 0.0));
+    e->wakes = wake * ways;
+    e->slots_lose = SPIPE_PRIV_SLOTS_LOSE;
     if (y->caller_helps) e->saved = e->wakes;
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
-        e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
+        e->issue += c->call_s * 2.0 * ways;
     }
     fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
     drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
@@ -182,13 +185,14 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     e.issue = c->call_s * (y->replay ? 1.0 : calls);
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
-    e.busiest = spipe_priv_max(e.busiest, spipe_priv_in_turns(e.issue, e.staging));
+    e.busiest =
+        spipe_priv_max(e.busiest, spipe_priv_in_turns(e.issue, e.staging, SPIPE_PRIV_EQUALS_LOSE));
     limit = spipe_priv_latency(c, &e, e.in + e.out) + e.saved - e.wakes;
     if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
     if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
         limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     }
-    e.slots = spipe_priv_max(e.busiest, limit / spipe_priv_real(y->depth));
+    e.slots = spipe_priv_in_turns(e.busiest, limit / spipe_priv_real(y->depth), e.slots_lose);
     if (y->schedule == SPIPE_SERIAL) e.slots = spipe_priv_latency(c, &e, e.alone);
     return e;
 }

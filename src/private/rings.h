@@ -104,15 +104,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_threads_from(const spipe_priv_planner_t *p, si
 }
 
 /* So many threads for a staged way whose chunk is known, shared between both directions. */
-SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planner_t *p,
-                                                         spipe_priv_way_t y, size_t threads) {
+SPIPE_PRIV_RARE void spipe_priv_set_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                            size_t threads) {
     const size_t asked = p->desc->threads;
-    y.fill_threads = y.drain_threads = 0;
-    if (threads > 0) spipe_priv_share_threads(p->costs, p->work, &y, threads);
-    if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
-    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, &y) > 0.0) y.drain_threads = asked;
-    y.caller_helps = threads == 0;
-    return y;
+    y->fill_threads = y->drain_threads = 0;
+    if (threads > 0) spipe_priv_share_threads(p->costs, p->work, y, threads);
+    if (asked != SPIPE_AUTO && y->fill_threads > 0) y->fill_threads = asked;
+    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, y) > 0.0) y->drain_threads = asked;
+    y->caller_helps = threads == 0;
 }
 
 /* Whether a ring that takes so many seconds is so much slower than the best way with another
@@ -144,7 +143,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
         threads = most = ways; /* sources and sinks see chunks in order */
     if (p->desc->threads != SPIPE_AUTO) threads = most = ways * p->desc->threads;
     for (; threads <= most && (p->fine || more < 2); threads += p->fine ? 1 : ways) {
-        y = spipe_priv_with_threads(p, y, threads);
+        spipe_priv_set_threads(p, &y, threads);
         took = spipe_priv_consider_ring(p, &y);
         if (all_help && threads > 0 && may_help) {
             y.caller_helps = 1;
@@ -157,9 +156,9 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
     helped = least * spipe_priv_real(best) / (spipe_priv_real(best) + 0.5);
     if (all_help || spipe_priv_is_beaten(p, helped)) return;
     p->fine = 1;
-    y = spipe_priv_with_threads(p, y, best);
+    spipe_priv_set_threads(p, &y, best);
     spipe_priv_consider_ring(p, &y);
-    if (best == 0 && most > 0) y = spipe_priv_with_threads(p, y, ways);
+    if (best == 0 && most > 0) spipe_priv_set_threads(p, &y, ways);
     y.caller_helps = 1;
     if (may_help) spipe_priv_consider_ring(p, &y);
     p->fine = 0;
