@@ -3462,8 +3462,9 @@ SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : 
 SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
 
 /* A batch's time where two engines at times wait for each other, because single batches take longer
-   or shorter: if both take equally long, more than either by the share that equals lose. With 0.19
-   near the fourth root of a^4 + b^4, without a square root, for which C would have to link libm. */
+   or shorter: if both take equally long, it is longer than either by the share equals_lose. With
+   0.19 that is near the fourth root of a^4 + b^4, but needs no square root, for which a program in
+   C would have to link libm. */
 SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b, double equals_lose) {
     const double longer = spipe_priv_max(a, b), shorter = spipe_priv_min(a, b);
     const double share = shorter / longer; /* calls take time, so longer is not 0 */

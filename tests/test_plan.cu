@@ -898,9 +898,9 @@ static void test_beside(int pageable, const char *name) {
            name, fewer, larger);
 }
 
-/* Where the cache holds all rings, more slots are never predicted to be slower, in whole runs and
-   near the number that just suffices; there threads, which fill chunks out of order, need longer
-   than either limit. And threads that drain faster are no more of them. */
+/* Where the cache holds all rings, a run with more slots is never predicted to be slower, and a
+   batch always takes longer than the busiest engine, because threads fill chunks out of order. If
+   draining were twice as fast, a plan would give it as many threads or fewer. */
 static void test_slots(void) {
     int k, good = 1, fewer = 0, rings = 0;
     pipe_seed = 33u;
