@@ -262,9 +262,25 @@ static long entries(const char *folder) {
     return atol(line);
 }
 
+/* Bytes free on all devices: the most that was seen in a fifth of a second, because runs under way
+   take some. */
+static size_t device_free(void) {
+    size_t most = 0, here, all;
+    for (int k = 0; k < 20; ++k) {
+        size_t sum = 0;
+        for (int i = 0; i < num_devices; ++i) {
+            SPIPE_CHECK(cudaSetDevice(i));
+            SPIPE_CHECK(cudaMemGetInfo(&here, &all));
+            sum += here;
+        }
+        if (sum > most) most = sum;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return most;
+}
+
 static sample_t look(spipe_resources_t *r) {
     sample_t s;
-    size_t all;
     long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
     if (f && fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
@@ -272,15 +288,12 @@ static sample_t look(spipe_resources_t *r) {
     s.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024);
     s.threads = entries("task");
     s.files = entries("fd");
-    s.device_free = 0;
+    s.device_free = device_free();
     memset(&s.lent, 0, sizeof s.lent);
     for (int i = 0; i < num_devices; ++i) {
         spipe_resources_usage_t u;
-        size_t free_here;
         SPIPE_CHECK(cudaSetDevice(i));
-        SPIPE_CHECK(cudaMemGetInfo(&free_here, &all));
         SPIPE_CHECK(spipe_resources_usage(r, &u));
-        s.device_free += free_here;
         s.lent.streams += u.streams;
         s.lent.events += u.events;
         s.lent.threads += u.threads;
@@ -290,6 +303,15 @@ static sample_t look(spipe_resources_t *r) {
             s.lent.most_pinned_bytes = u.most_pinned_bytes;
     }
     return s;
+}
+
+/* A line a minute of a long soak, which shows what grows steadily. */
+static void print_minute(int minute, const sample_t *s) {
+    tap_note("minute %d: %ld runs; host %ld KiB, %ld files, %ld threads; device %zu MiB free; lent "
+             "%zu streams, %zu events, %zu threads",
+             minute, num_runs.load(), s->resident_kib, s->files, s->threads, s->device_free >> 20,
+             s->lent.streams, s->lent.events, s->lent.threads);
+    fflush(stdout);
 }
 
 static void on_signal(int number) {
@@ -323,7 +345,7 @@ int main(int argc, char **argv) {
     spipe_failure_t f;
     std::vector<std::thread> threads;
     sample_t first, last;
-    int k, forks = 0, bad_forks = 0;
+    int k, forks = 0, bad_forks = 0, minute = 1;
     if (argc > 2 && strcmp(argv[1], "--minutes") == 0) seconds = 60.0 * atof(argv[2]);
     l.device_bytes = 4 << 20; /* what is kept may lie in the middle */
     l.pinned_bytes = 1 << 20;
@@ -344,6 +366,9 @@ int main(int argc, char **argv) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         (void)kill(getpid(), SIGUSR1);
         if (++forks % 8 == 1) bad_forks += !forked(r);
+        if (spipe_priv_seconds() - began < 60.0 * minute) continue;
+        last = look(r);
+        print_minute(minute++, &last);
     } while (spipe_priv_seconds() - began < seconds);
     last = look(r);
     over = 1;
