@@ -552,7 +552,7 @@ static int is_same_way(const spipe_plan_t *a, const spipe_plan_t *b) {
    that were run. */
 static int is_fastest_kept(kept_t *k, size_t *ways_run) {
     enum {
-        MOST = 64
+        MOST = 80
     };
 
     spipe_plan_t ways[MOST];
@@ -600,6 +600,7 @@ static void test_trial(int memory, size_t bytes, int elementwise) {
                                     {0.0, 5.0, 0.0, 0, NULL},
                                     {0.0, 0.0, 30.0, 0, NULL},
                                     {0.05, 0.5, 0.0, 0, NULL}};
+    const size_t every = memory == PIPE_PINNED ? SPIPE_PRIV_TRY_EVERY : 1;
     size_t i, ways, most = 0;
     int good = 1;
     for (i = 0; i < sizeof lazies / sizeof *lazies; ++i) {
@@ -609,11 +610,10 @@ static void test_trial(int memory, size_t bytes, int elementwise) {
         k.lazy.p = &k.p;
         if (elementwise) spipe_stage_elementwise(&k.d, 0);
         good &= is_fastest_kept(&k, &ways);
-        /* unstaged: every challenger twice, by every third run */
-        good &= k.tried <= (memory == PIPE_PINNED
-                                ? SPIPE_PRIV_TRY_EVERY * (2 * SPIPE_PRIV_CANDIDATES + 2)
-                                : SPIPE_PRIV_CANDIDATES * SPIPE_PRIV_TRIES + 2);
-        good &= memory != PIPE_PINNED || k.others <= k.tried / SPIPE_PRIV_TRY_EVERY + 2;
+        good &= k.tried <= every * (SPIPE_PRIV_CANDIDATES * SPIPE_PRIV_TRIES + 2);
+#if defined(__HOSTCUDA__) /* on a GPU this clock says how often it was asked, which varies */
+        good &= every == 1 || k.others <= k.tried / every + 2;
+#endif
         good &= kept_free(&k) == 0;
         if (ways > most) most = ways;
     }
