@@ -8747,13 +8747,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     return best;
 }
 
-/* Whether another run of a candidate may change what is fastest: not if two runs took longer than
-   the best by more than runs vary. Without staging that is less than 1 %. */
+/* Whether another run of a candidate may change what is fastest: two runs show it, except with
+   staging, whose times vary more: there not if two took longer than the best by more than that. */
 SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
-    const double share = way->staging == SPIPE_STAGING_COPY ? SPIPE_PRIV_STAGED_CHANCE : 1.0;
+    const int staged = way->staging == SPIPE_STAGING_COPY;
     if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
-    return way->tries < 2 || share * way->best_s < best->best_s;
+    return way->tries < 2 || (staged && SPIPE_PRIV_STAGED_CHANCE * way->best_s < best->best_s);
 }
 
 /* The candidate for the next run: the least tried that is worth a run, else the fastest. The law
