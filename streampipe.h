@@ -2767,7 +2767,7 @@ enum {
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
-    SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
+    SPIPE_PRIV_TRIES = 4,               /* the most runs of each of them */
     SPIPE_PRIV_TRY_EVERY = 3,           /* unstaged: of so many runs, one tries another way */
     SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
     SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
@@ -8747,8 +8747,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     return best;
 }
 
-/* Whether another run of a candidate may change what is fastest: two runs show it, except with
-   staging, whose times vary more: there not if two took longer than the best by more than that. */
+/* Whether another run of a candidate may change what is fastest. Without staging two runs are
+   enough. With staging times vary more, so a candidate runs again unless its least time is longer
+   than that of the fastest by more than they vary. */
 SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
     const int staged = way->staging == SPIPE_STAGING_COPY;

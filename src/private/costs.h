@@ -104,7 +104,7 @@ enum {
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
-    SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
+    SPIPE_PRIV_TRIES = 4,               /* the most runs of each of them */
     SPIPE_PRIV_TRY_EVERY = 3,           /* unstaged: of so many runs, one tries another way */
     SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
     SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */

@@ -164,8 +164,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     return best;
 }
 
-/* Whether another run of a candidate may change what is fastest: two runs show it, except with
-   staging, whose times vary more: there not if two took longer than the best by more than that. */
+/* Whether another run of a candidate may change what is fastest. Without staging two runs are
+   enough. With staging times vary more, so a candidate runs again unless its least time is longer
+   than that of the fastest by more than they vary. */
 SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
     const int staged = way->staging == SPIPE_STAGING_COPY;
