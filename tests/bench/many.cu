@@ -3,7 +3,7 @@
 
     usage: many [--quick] [--only rates|latency|setup] [--threads N] [--smoke]
                 [--work "kept, pinned"]   rates of this work alone
-                [--plans]                 what each row's last run was
+                [--plans]                 what each thread's last run was
     At the end each target with what came out of it; 1 if one was missed (not with --smoke).
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
@@ -14,6 +14,7 @@
 #include "bench_common.h"
 
 #include <atomic>
+#include <map>
 #include <mutex>
 
 enum {
@@ -235,11 +236,27 @@ static job_t of_way(job_t j, int way) {
     return j;
 }
 
+/* The plans of all threads' last runs, each with the number of threads that had it. */
+static void print_plans(const std::vector<spipe_report_t> *reports, const char *way) {
+    std::map<std::string, std::vector<double>> ms;
+    for (const spipe_report_t &r : *reports) {
+        char plan[160];
+        (void)snprintf(plan, sizeof plan, "%s, %zu KiB x %zu, %zu + %zu threads, %zu runs beside",
+                       spipe_schedule_name(r.schedule), r.chunk * sizeof(float) / 1024, r.depth,
+                       r.fill_threads, r.drain_threads, r.runs_beside);
+        ms[plan].push_back(r.wall_ms);
+    }
+    for (const auto &m : ms) {
+        printf("  %s, %zu threads: %s; run %.3f ms\n", way, m.second.size(), m.first.c_str(),
+               bench_median(m.second));
+    }
+}
+
 static void rate_row(std::vector<hand_t> *hands, const options_t *o, const job_t whole,
                      size_t threads) {
     double is[NUM_WAYS] = {0};
     char name[64];
-    spipe_report_t last[NUM_WAYS];
+    std::vector<spipe_report_t> last[NUM_WAYS];
     std::mt19937 rng(1);
     job_t j = whole;
     const int ways = threads == 1 && !j.kept ? NUM_WAYS : KEPT;
@@ -253,7 +270,8 @@ static void rate_row(std::vector<hand_t> *hands, const options_t *o, const job_t
             for (size_t way : bench_order((size_t)ways, &rng)) {
                 const job_t job = of_way(j, (int)way);
                 rates[way].push_back(rate(hands, job, threads, o->seconds / finer, turn == 0));
-                last[way] = (*hands)[0].last;
+                last[way].clear();
+                for (size_t k = 0; k < threads; ++k) last[way].push_back((*hands)[k].last);
             }
         }
         for (int way = 0; way < ways; ++way) {
@@ -266,13 +284,7 @@ static void rate_row(std::vector<hand_t> *hands, const options_t *o, const job_t
     printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads, how[j.kept],
            memory[j.pinned], j.n * sizeof(float) / 1024, is[HAND], is[ALONE], is[SHARED],
            is[SHARED] / is[HAND]);
-    for (int w = ALONE; w < ways && o->plans; ++w) {
-        const spipe_report_t *r = &last[w];
-        printf(
-            "  %s: %s, %zu KiB x %zu, %zu + %zu threads, %zu runs beside; set-up %.3f, run %.3f\n",
-            way_names[w], spipe_schedule_name(r->schedule), r->chunk * sizeof(float) / 1024,
-            r->depth, r->fill_threads, r->drain_threads, r->runs_beside, r->setup_ms, r->wall_ms);
-    }
+    for (int w = ALONE; w < ways && o->plans; ++w) print_plans(&last[w], way_names[w]);
     fflush(stdout);
     (void)snprintf(name, sizeof name, "%s, %s, %zu KiB", how[j.kept], memory[j.pinned],
                    j.n * sizeof(float) / 1024);
