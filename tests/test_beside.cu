@@ -36,6 +36,7 @@ static cudaError_t add(const spipe_chunk_t *c, void *user) {
 /* ---- A kept pipeline, beside OTHERS runs, each in the stage of the one before ---------------- */
 static struct {
     spipe_pipeline_t *p;
+    const spipe_desc_t *call; /* a call that is planned instead */
     spipe_plan_t plan;
     spipe_report_t r;
     spipe_priority_t priority; /* of the others */
@@ -46,7 +47,9 @@ static struct {
 static cudaError_t nest(const spipe_chunk_t *c, void *user) {
     const spipe_desc_t *me = (const spipe_desc_t *)user;
     if (me + 1 < beside.others + OTHERS) SPIPE_TRY(spipe_run(me + 1, NULL));
-    if (me + 1 == beside.others + OTHERS) {
+    if (me + 1 == beside.others + OTHERS && beside.call) {
+        SPIPE_TRY(spipe_plan(beside.call, 0, &beside.plan, NULL));
+    } else if (me + 1 == beside.others + OTHERS) {
         SPIPE_TRY(spipe_pipeline_run(beside.p, &beside.r));
         beside.plan = *spipe_pipeline_plan(beside.p);
     }
@@ -353,6 +356,51 @@ static void test_device_part(int no_wait) {
     SPIPE_CHECK(spipe_pinned_free(y));
 }
 
+/* So does a call of spipe_run, even if most of that memory is taken: it waits for it, because few
+   large chunks are faster for all runs together. */
+static cudaError_t hold(const spipe_chunk_t *c, void *user) {
+    if (c->index == 0) run_beside((spipe_resources_t *)user);
+    return add(c, NULL);
+}
+
+static void test_call_part(int no_wait) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
+    const size_t slack = (size_t)1 << 16;
+    spipe_desc_t d = spipe_desc_default(), call;
+    spipe_resources_t *r;
+    unsigned *x, *y;
+    size_t takes, i;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    limits.device_bytes = (size_t)24 << 20;
+    limits.pinned_bytes = (size_t)24 << 20;
+    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    call = d;
+    call.no_wait = no_wait;
+    spipe_add_stage(&call, "add", add, NULL);
+    d.chunk = ((size_t)5 << 20) / 4; /* 20 of the 24 MiB in two slots */
+    d.depth = 2;
+    spipe_add_stage(&d, "hold", hold, r);
+    beside.call = &call;
+    SPIPE_CHECK(spipe_run(&d, NULL));
+    beside.call = NULL;
+    takes = ring_bytes(&beside.plan);
+    tap_ok(right(x, y) && takes <= limits.device_bytes / (no_wait ? 12 : 7) + slack &&
+               (no_wait || takes > limits.device_bytes / 9 + slack),
+           "where most is taken, a call plans for %s: %zu of %zu KiB",
+           no_wait ? "what is free, if it may not wait" : "a seventh as well", takes >> 10,
+           limits.device_bytes >> 10);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
 /* Each of as many runs as there were at once will need a thread that fills and one that drains. So
    the first run that needs a thread, alone or not, has all of them made, and later runs make none.
    */
@@ -478,6 +526,8 @@ int main(void) {
     test_parts();
     test_device_part(0);
     test_device_part(1);
+    test_call_part(0);
+    test_call_part(1);
     test_threads_made();
     test_waiting();
     return tap_done();

@@ -33,9 +33,9 @@ typedef struct spipe_resources_in_use {
     pipeline has memory only while it runs.
 
     Memory: a run plans with an equal share of the memory; of more than seven runs that may
-    wait, each plans with a seventh of the device memory. But it plans with at most half of
-    what is free (a kept pipeline: half of all), so that some is left for the next run, and
-    with at least a sixteenth of all.
+    wait, each plans with a seventh of the device memory. Beside fewer it plans with at most
+    half of what is free (a kept pipeline: half of all), so that some is left for the next
+    run. It always plans with at least a sixteenth of all.
     If there is no room for it, it waits until others have ended. Runs wait in the order in
     which they came, but those of a higher desc.priority go first. With desc.no_wait a run that
     would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan

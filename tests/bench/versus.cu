@@ -10,8 +10,8 @@
     THE SIDES    versus_side.cu compiled twice into shared objects, with the old header (of commit
                  OLD_COMMIT) and with the new one. Both use one CUDA runtime and one context.
     HOW          The host's clock around spipe_pipeline_run (kept) or spipe_run (once), everything
-                 idle before it. Kept pipelines first run 30 times, by turns and not timed (20 from
-                 256 MiB on, 14 at 4 GiB), so that what they try is over. Then each round runs both
+                 idle before it. Kept pipelines first run 30 times, by turns and not timed (20 at 4
+                 GiB, and from 256 MiB on if pageable), so that what they try is over. Then each round runs both
                  sides in random order. Speed is the old side's median by the new side's: above 1
                  the new one is faster. In brackets: 5 % and 95 % of it, pairs and rounds drawn
                  again 400 times. Two kept pipelines over pageable memory differ by where their
@@ -166,7 +166,8 @@ static std::vector<row_t> make_rows() {
 static int warm_runs(const row_t *r) {
     if (opt.smoke) return 2;
     if (!r->kept) return 2;
-    return r->bytes >= 256 * BENCH_MIB ? 20 : 30; /* five candidates, each four times */
+    /* staged: five candidates, each four times; else two of three runs are not of challengers */
+    return r->bytes >= (r->pinned ? 1024 : 256) * BENCH_MIB ? 20 : 30;
 }
 
 static int rounds_of(const row_t *r) {
