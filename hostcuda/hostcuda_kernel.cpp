@@ -5,8 +5,7 @@
  * exchange), its fiber is parked, with the thread's stack frames, and another fiber continues: one
  * whose wait is over, or a new one that starts the next thread. A kernel without waits never leaves
  * its first fiber. */
-#undef _FORTIFY_SOURCE /* longjmp between stacks is the point here */
-#ifdef __APPLE__       /* has ucontext_t for those who ask so, and calls it deprecated */
+#ifdef __APPLE__ /* has ucontext_t for those who ask so, and calls it deprecated */
 #define _XOPEN_SOURCE    700
 #define _DARWIN_C_SOURCE 1
 #pragma clang diagnostic ignored "-Wdeprecated-declarations"
@@ -51,6 +50,16 @@ void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 #endif
 #if defined(HOSTCUDA_ASAN) || defined(HOSTCUDA_TSAN)
 #define HOSTCUDA_SANITIZED 1
+#endif
+
+#ifdef __GLIBC__
+/* _longjmp by a name of its own. Where _FORTIFY_SOURCE is defined, as Ubuntu's compilers do, the
+ * header has _longjmp call a function that ends the program if the stack is another one, which is
+ * the point here. To undefine it helps only before the first header of all. */
+extern "C" void jump_to(struct __jmp_buf_tag *place, int value) __asm__("_longjmp")
+    __attribute__((noreturn));
+#elif !defined(_WIN32)
+#define jump_to _longjmp
 #endif
 
 __thread uint3 threadIdx;
@@ -246,7 +255,7 @@ void switch_to(Fiber *to) {
     if (_setjmp(from->jump) == 0) {
         from->jumpable = true;
         if (to->jumpable)
-            _longjmp(to->jump, 1);
+            jump_to(to->jump, 1);
         else
             setcontext(&to->context);
     }

@@ -36,6 +36,16 @@ says() { # RULE TEXT COMMAND...: the command fails, and says this
 }
 right() { "./$1" >"$1.out" 2>&1 && tail -n 1 "$1.out" | grep -q right || { cat "$1.out"; false; }; } # PROGRAM
 
+# Ubuntu's compilers define _FORTIFY_SOURCE, with which glibc's longjmp to another stack ends the program.
+fortified() {
+    printf '#include <stdio.h>\n#include "%s/hostcuda/hostcuda_kernel.cpp"\n' "$here" >fortified.cpp
+    g++ -std=c++14 -O1 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -I"$here/hostcuda/include" -iquote "$here/hostcuda" -c fortified.cpp &&
+        nm -u fortified.o >fortified.names && grep -q setjmp fortified.names && ! grep longjmp_chk fortified.names
+}
+if command -v g++ >/dev/null && command -v nm >/dev/null; then
+    holds "threads of a block change stacks where _FORTIFY_SOURCE is defined, too" fortified
+fi
+
 cat >bound.cu <<'END'
 __global__ void add(float *x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

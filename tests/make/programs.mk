@@ -91,7 +91,8 @@ $(BUILD)/%.c.o:   %.c   $(BUILD)/flags ; $(call compile,CC,$(CC) $(CFLAGS))
 $(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS) $(RUNTIME_FLAGS))
 $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 
-HOSTCUDA := $(sort $(wildcard hostcuda/*.cpp))
+# hostcuda_kernel.cpp first, because it defines what macOS wants to see before any header.
+HOSTCUDA := hostcuda/hostcuda_kernel.cpp $(filter-out hostcuda/hostcuda_kernel.cpp,$(sort $(wildcard hostcuda/*.cpp)))
 define hostcuda_part
 $(BUILD)/hostcuda/part_$(1).cpp: FORCE
 	@mkdir -p $$(@D) && printf '#include "%s"\n' $(HOSTCUDA) | $(AWK) 'NR % 2 == $(1) % 2' > $$@.new && \
