@@ -167,7 +167,8 @@ static int warm_runs(const row_t *r) {
     if (opt.smoke) return 2;
     if (!r->kept) return 2;
     /* staged: five candidates, each four times; else two of three runs are not of challengers */
-    return r->bytes >= (r->pinned ? 1024 : 256) * BENCH_MIB ? 20 : 30;
+    const size_t few_from = (r->pinned ? 1024 : 256) * BENCH_MIB;
+    return r->bytes >= few_from ? 20 : 30;
 }
 
 static int rounds_of(const row_t *r) {
