@@ -11,11 +11,12 @@
                  OLD_COMMIT) and with the new one. Both use one CUDA runtime and one context.
     HOW          The host's clock around spipe_pipeline_run (kept) or spipe_run (once), everything
                  idle before it. Kept pipelines first run 30 times, by turns and not timed (20 at 4
-                 GiB, and from 256 MiB on if pageable), so that what they try is over. Then each round runs both
-                 sides in random order. Speed is the old side's median by the new side's: above 1
-                 the new one is faster. In brackets: 5 % and 95 % of it, pairs and rounds drawn
-                 again 400 times. Two kept pipelines over pageable memory differ by where their
-                 memory and threads are, so such a row makes up to three pairs, one by one.
+                 GiB, and from 256 MiB on if pageable), so that what they try is over. Then each
+                 round runs both sides in random order. Speed is the old side's median by the new
+                 side's: above 1 the new one is faster. In brackets: 5 % and 95 % of it, pairs and
+                 rounds drawn again 400 times. Two kept pipelines over pageable memory differ by
+                 where their memory and threads are, so such a row makes up to three pairs, one by
+                 one.
     THE CHECK    Once a row each side's output is poisoned, made again, and compared with the CPU's
                  in places and with the other side's whole.
     AGAIN        Of 336 rows some are under their floor by chance alone. So those that are run once
