@@ -95,6 +95,8 @@ NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_pla
 LEFT_OUT_both   := tests/test_large
 # A minute of kernels on the CPU with each; what they ask of the library vlm, ddp_buckets and the lessons do, too.
 LEFT_OUT_both   += $(addprefix examples/systems/,arr_coc ddp_train) examples/stage_table
+# They read pages, comments and tables, and run no program of the build.
+LEFT_OUT_both   += $(addprefix tests/cli/,course.sh expected.sh times.sh)
 # One thread looks at arguments, texts and figures, before a run or after it; it starts none that test_pipeline
 # does not start as well. AddressSanitizer has all of them, and the plain build.
 LEFT_OUT_thread := $(addprefix tests/test_,arguments limits mistakes costs_odd tools)
