@@ -19,7 +19,7 @@
 
 enum {
     COUNT = 20000,
-    THREADS = 5,
+    THREADS = 9,           /* more than seven runs at once plan otherwise than few */
     ROUNDS = 40,           /* then the thread ends, and another takes its place */
     MOST_STREAMS = 4 + 16, /* of a pipeline: with a stream for each slot */
     MOST_EVENTS = 18 + 16 * 3,
