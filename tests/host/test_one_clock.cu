@@ -29,12 +29,28 @@ typedef struct seen {
     spipe_report_t report;
 } seen_t;
 
+/* What the law says of a pipeline that has not run yet, in ms, where the cache holds its ring: on
+   the modelled clock every cache does, however small this computer's is. 0: the plan of a computer
+   whose cache holds it says something else. */
+static double predicted_cached(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    const spipe_priv_way_t *way = &p->trial.ways[0];
+    spipe_priv_work_t w = spipe_priv_request_work(&p->request, -1.0);
+    const int held = spipe_priv_missed(&w, spipe_priv_ring_bytes(&w, way)) <= 0.0;
+    double ms;
+    w.machine.cache = 1e15;
+    ms = 1e3 * spipe_priv_predict(&p->request.costs, &w, way);
+    if (held && fabs(spipe_pipeline_plan(pipeline)->predicted_ms - ms) > 1e-9 * ms) return 0.0;
+    return ms;
+}
+
 static seen_t pageable_run(size_t bytes, size_t threads, int kept) {
     seen_t s;
     spipe_desc_t d = spipe_desc_default();
     char *x = (char *)calloc(bytes, 1), *y = (char *)calloc(bytes, 1);
     d.count = bytes;
     d.threads = threads;
+    if (threads == 4) d.depth = 10; /* else it depends on this computer's cache */
     d.staging = SPIPE_STAGING_COPY;
     spipe_add_input(&d, x, 1);
     spipe_add_output(&d, y, 1);
@@ -42,13 +58,14 @@ static seen_t pageable_run(size_t bytes, size_t threads, int kept) {
     if (kept) {
         spipe_pipeline_t *p;
         SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+        s.predicted_ms = predicted_cached(p);
         SPIPE_CHECK(spipe_pipeline_run(p, &s.report));
         SPIPE_CHECK(spipe_pipeline_destroy(p));
     } else {
         SPIPE_CHECK_RUN(&d, &s.report);
+        s.predicted_ms = s.report.predicted_ms;
     }
     s.modelled_ms = s.report.wall_ms + (kept ? 0.0 : s.report.setup_ms);
-    s.predicted_ms = s.report.predicted_ms;
     free(x);
     free(y);
     return s;
@@ -242,6 +259,8 @@ static void test_source(void) {
     spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
     d.threads = 4;
+    d.chunk = (size_t)1 << 20; /* else both depend on this computer's cache */
+    d.depth = 8;
     spipe_add_source(&d, give, &left, 1);
     spipe_add_sink(&d, take, &taken, 1);
     spipe_add_stage(&d, "work", work_stage, NULL);
