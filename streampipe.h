@@ -10788,9 +10788,9 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
 
-/* Whether there are so many runs that each plans for as much device memory as keeps the link busy,
-   and waits until it is free, rather than for what is free now: few large chunks are faster. */
-SPIPE_PRIV_RARE int spipe_priv_in_turn(const spipe_priv_request_t *r) {
+/* Whether a run plans for a share of the device memory and waits until that is free, instead of
+   planning for what is free now: beside so many runs few large chunks are faster. */
+SPIPE_PRIV_RARE int spipe_priv_awaits_share(const spipe_priv_request_t *r) {
     return r->beside && r->runs > SPIPE_PRIV_RUNS_AT_ONCE && !r->desc.no_wait;
 }
 
@@ -10799,7 +10799,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
     size_t resident = 0, share, pinned, parts;
-    int in_turn, later, i;
+    int waits, later, i;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
@@ -10807,10 +10807,10 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->runs = runs;
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
-    in_turn = spipe_priv_in_turn(r);
-    later = in_turn || r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    waits = spipe_priv_awaits_share(r);
+    later = waits || r->kept == SPIPE_PRIV_KEPT_BY_USER;
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, later, in_turn ? at_once : parts);
+    share = spipe_priv_share_of(&s->device, later, waits ? at_once : parts);
     pinned = spipe_priv_share_of(&s->pinned, later, parts);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;
@@ -10916,7 +10916,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
     if (spipe_priv_has_memory(&p->memory)) {
-        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS && !spipe_priv_in_turn(&p->request))
+        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS && !spipe_priv_awaits_share(&p->request))
             taken = spipe_priv_take_now(p);
         else
             e = spipe_priv_wait_for_memory(&p, 1);
@@ -10968,7 +10968,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* All at once, since many runs wait for the lock. */
+/* Takes all at once, because many runs wait for the lock. */
 SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
                                            size_t num_events) {
     spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
@@ -10976,7 +10976,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_str
     spipe_priv_idle_t *idle = &l->streams[p->request.desc.priority];
     const size_t streams = num_streams > 0 ? (size_t)num_streams : 0;
     if (streams + num_events == 0) return;
-    if (p->lent.streams_ahead + p->lent.events_ahead > 0) return; /* left by one that failed */
+    if (p->lent.streams_ahead + p->lent.events_ahead > 0) return; /* left by a failure */
     spipe_priv_lock(l->sync);
     p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
     p->lent.events_ahead =
@@ -11146,7 +11146,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_prio
     return active > 1;
 }
 
-/* The thread may be another one: a new one may have the number of one that ended. */
+/* The thread may be another one than before: a new one may have the number of one that ended. */
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     if (p->lent.thread != spipe_priv_this_thread() || p->lent.ended) spipe_priv_take_over(p);

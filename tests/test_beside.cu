@@ -319,86 +319,87 @@ static void test_parts(void) {
     free(y);
 }
 
+/* Arrays, resources for which they are large, and a run over them without a stage. */
+typedef struct part {
+    unsigned *x, *y;
+    spipe_resources_t *r;
+    size_t device_bytes;
+    spipe_desc_t d;
+} part_t;
+
+static part_t begin_part(void) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
+    part_t p;
+    size_t i;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&p.x, COUNT * sizeof *p.x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&p.y, COUNT * sizeof *p.y));
+    for (i = 0; i < COUNT; ++i) p.x[i] = (unsigned)i * 2654435761u;
+    p.device_bytes = (size_t)24 << 20;
+    limits.device_bytes = limits.pinned_bytes = p.device_bytes;
+    SPIPE_CHECK(spipe_resources_create(&p.r, &limits, NULL));
+    p.d = spipe_desc_default();
+    p.d.resources = p.r;
+    p.d.count = COUNT;
+    p.d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&p.d, p.x, sizeof *p.x);
+    spipe_add_output(&p.d, p.y, sizeof *p.y);
+    return p;
+}
+
+static void end_part(const part_t *p) {
+    SPIPE_CHECK(spipe_resources_destroy(p->r, NULL));
+    SPIPE_CHECK(spipe_pinned_free(p->x));
+    SPIPE_CHECK(spipe_pinned_free(p->y));
+}
+
+/* Whether the ring that was planned takes more than one part of the device memory, and at most
+   another; 0 parts: no limit. */
+static int takes(const part_t *p, size_t more_than, size_t at_most) {
+    const size_t bytes = ring_bytes(&beside.plan), slack = (size_t)1 << 16;
+    return bytes <= p->device_bytes / at_most + slack &&
+           (more_than == 0 || bytes > p->device_bytes / more_than + slack);
+}
+
 /* Seven runs keep the link busy, so beside eight others a run plans for a seventh of the device
    memory, not a ninth, unless it may not wait for it. */
 static void test_device_part(int no_wait) {
-    spipe_resources_limits_t limits = spipe_resources_limits_default();
-    const size_t slack = (size_t)1 << 16;
-    spipe_desc_t d = spipe_desc_default();
-    spipe_resources_t *r;
-    unsigned *x, *y;
-    size_t takes, i;
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
-    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
-    limits.device_bytes = (size_t)24 << 20;
-    limits.pinned_bytes = (size_t)24 << 20;
-    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
-    d.resources = r;
-    d.count = COUNT;
-    d.no_wait = no_wait;
-    d.schedule = SPIPE_ENGINES;
-    spipe_add_input(&d, x, sizeof *x);
-    spipe_add_output(&d, y, sizeof *y);
-    spipe_add_stage(&d, "add", add, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
-    run_beside(r);
-    takes = ring_bytes(&beside.plan);
-    tap_ok(right(x, y) && takes <= limits.device_bytes / (no_wait ? OTHERS + 1 : 7) + slack &&
-               (no_wait || takes > limits.device_bytes / (OTHERS + 1) + slack),
+    part_t p = begin_part();
+    p.d.no_wait = no_wait;
+    spipe_add_stage(&p.d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &p.d, NULL));
+    run_beside(p.r);
+    tap_ok(right(p.x, p.y) && (no_wait ? takes(&p, 0, OTHERS + 1) : takes(&p, OTHERS + 1, 7)),
            "beside %d runs a ring takes %s of the device memory: %zu of %zu KiB", OTHERS,
            no_wait ? "at most a ninth, if it may not wait,"
                    : "more than a ninth, at most a seventh",
-           takes >> 10, limits.device_bytes >> 10);
+           ring_bytes(&beside.plan) >> 10, p.device_bytes >> 10);
     SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
-    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
-    SPIPE_CHECK(spipe_pinned_free(x));
-    SPIPE_CHECK(spipe_pinned_free(y));
+    end_part(&p);
 }
 
-/* So does a call of spipe_run, even if most of that memory is taken: it waits for it, because few
-   large chunks are faster for all runs together. */
 static cudaError_t hold(const spipe_chunk_t *c, void *user) {
     if (c->index == 0) run_beside((spipe_resources_t *)user);
     return add(c, NULL);
 }
 
+/* A call of spipe_run plans for a seventh as well, even where another run holds 20 of 24 MiB: it
+   waits for them, because few large chunks are faster for all runs together. */
 static void test_call_part(int no_wait) {
-    spipe_resources_limits_t limits = spipe_resources_limits_default();
-    const size_t slack = (size_t)1 << 16;
-    spipe_desc_t d = spipe_desc_default(), call;
-    spipe_resources_t *r;
-    unsigned *x, *y;
-    size_t takes, i;
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
-    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
-    limits.device_bytes = (size_t)24 << 20;
-    limits.pinned_bytes = (size_t)24 << 20;
-    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
-    d.resources = r;
-    d.count = COUNT;
-    d.schedule = SPIPE_ENGINES;
-    spipe_add_input(&d, x, sizeof *x);
-    spipe_add_output(&d, y, sizeof *y);
-    call = d;
+    part_t p = begin_part();
+    spipe_desc_t call = p.d;
     call.no_wait = no_wait;
     spipe_add_stage(&call, "add", add, NULL);
-    d.chunk = ((size_t)5 << 20) / 4; /* 20 of the 24 MiB in two slots */
-    d.depth = 2;
-    spipe_add_stage(&d, "hold", hold, r);
+    p.d.chunk = ((size_t)5 << 20) / 4; /* with its output 10 MiB */
+    p.d.depth = 2;
+    spipe_add_stage(&p.d, "hold", hold, p.r);
     beside.call = &call;
-    SPIPE_CHECK(spipe_run(&d, NULL));
+    SPIPE_CHECK(spipe_run(&p.d, NULL));
     beside.call = NULL;
-    takes = ring_bytes(&beside.plan);
-    tap_ok(right(x, y) && takes <= limits.device_bytes / (no_wait ? 12 : 7) + slack &&
-               (no_wait || takes > limits.device_bytes / 9 + slack),
+    tap_ok(right(p.x, p.y) && (no_wait ? takes(&p, 0, 12) : takes(&p, OTHERS + 1, 7)),
            "where most is taken, a call plans for %s: %zu of %zu KiB",
-           no_wait ? "what is free, if it may not wait" : "a seventh as well", takes >> 10,
-           limits.device_bytes >> 10);
-    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
-    SPIPE_CHECK(spipe_pinned_free(x));
-    SPIPE_CHECK(spipe_pinned_free(y));
+           no_wait ? "what is free, if it may not wait" : "a seventh as well",
+           ring_bytes(&beside.plan) >> 10, p.device_bytes >> 10);
+    end_part(&p);
 }
 
 /* Each of as many runs as there were at once will need a thread that fills and one that drains. So

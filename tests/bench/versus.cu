@@ -167,7 +167,8 @@ static std::vector<row_t> make_rows() {
 static int warm_runs(const row_t *r) {
     if (opt.smoke) return 2;
     if (!r->kept) return 2;
-    /* staged: five candidates, each four times; else two of three runs are not of challengers */
+    /* a trial takes up to 20 runs if arrays are staged, else 30, as one of three is of a challenger
+     */
     const size_t few_from = (r->pinned ? 1024 : 256) * BENCH_MIB;
     return r->bytes >= few_from ? 20 : 30;
 }

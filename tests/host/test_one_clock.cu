@@ -29,9 +29,9 @@ typedef struct seen {
     spipe_report_t report;
 } seen_t;
 
-/* What the law says of a pipeline that has not run yet, in ms, where the cache holds its ring: on
-   the modelled clock every cache does, however small this computer's is. 0: the plan of a computer
-   whose cache holds it says something else. */
+/* How long the law says that a pipeline takes that has not run yet, in ms, if the cache holds its
+   ring. On the modelled clock it always does; this computer's cache may be too small. Returns 0 if
+   this computer's cache holds the ring and the plan says another time. */
 static double predicted_cached(const spipe_pipeline_t *pipeline) {
     const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
     const spipe_priv_way_t *way = &p->trial.ways[0];
@@ -259,7 +259,7 @@ static void test_source(void) {
     spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
     d.threads = 4;
-    d.chunk = (size_t)1 << 20; /* else both depend on this computer's cache */
+    d.chunk = (size_t)1 << 20; /* the library would choose both by this computer's cache */
     d.depth = 8;
     spipe_add_source(&d, give, &left, 1);
     spipe_add_sink(&d, take, &taken, 1);

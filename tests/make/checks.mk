@@ -181,8 +181,9 @@ endif
 build-all: build-tests build-examples
 
 # On a GPU programs run one after another. Without one they take all processors, the longest first and the tests of
-# the library last, as those are short; only what wants so many processors that it counts them runs before them, alone.
-TIMING   := $(addprefix run/,$(if $(SAN),,tests/cli/loader.sh))
+# the library last, as those are short; only what counts the processors, or
+# measures how fast they are, runs before them, alone.
+TIMING   := $(addprefix run/,tests/test_costs $(if $(SAN),,tests/cli/loader.sh))
 RUNS     := $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) \
     $(filter $(TESTS),$(RUN_TESTS)) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
