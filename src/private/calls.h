@@ -211,7 +211,7 @@ SPIPE_PRIV_RARE void spipe_priv_renew(spipe_priv_pipeline_t *p, const spipe_priv
         r->other_arrays |= r->arrays[i].mapped != q->arrays[i].mapped;
         r->arrays[i].mapped = q->arrays[i].mapped;
     }
-    r->desc = q->desc;
+    spipe_priv_copy_desc(&r->desc, &q->desc);
 }
 
 /* Makes a kept pipeline for a request that was met before. */
@@ -243,7 +243,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, con
                                                     spipe_failure_t *f) {
     int i;
     SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&q->device), f));
-    q->desc = *d;
+    spipe_priv_copy_desc(&q->desc, d);
     for (i = 0; i < d->num_stages; ++i) { /* a graph names arrays, and each call has others */
         q->desc.stages[i].replayable = 0;
     }

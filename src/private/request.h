@@ -1,6 +1,17 @@
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
+/* Copies a description without the buffers and stages that it does not have. */
+SPIPE_PRIV_RARE void spipe_priv_copy_desc(spipe_desc_t *to, const spipe_desc_t *d) {
+    memcpy((void *)to, (const void *)d, offsetof(spipe_desc_t, buffers));
+    memcpy((void *)to->buffers, (const void *)d->buffers,
+           (size_t)d->num_buffers * sizeof d->buffers[0]);
+    memcpy((void *)to->stages, (const void *)d->stages,
+           (size_t)d->num_stages * sizeof d->stages[0]);
+    to->problem = d->problem;
+    to->stamp = d->stamp;
+}
+
 /* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
    copy across the end of what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
