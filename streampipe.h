@@ -9780,7 +9780,7 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     return e;
 }
 
-/* One more run of a kept pipeline, from borrowing its memory to giving it back. */
+/* One more run of a kept pipeline, which borrows its memory; the caller checks out after it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     cudaError_t e = spipe_priv_pick_up(p);
     if (e == cudaSuccess) e = spipe_priv_choose_way(p);
@@ -9793,7 +9793,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     p->report.start_ms = 0.0;
-    spipe_priv_check_out(p);
     return e;
 }
 
@@ -9807,6 +9806,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_run_again(p, report);
+    spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
 }
@@ -10778,6 +10778,18 @@ SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_priv_note_end(r);
 }
 
+/* Forgets that a run's thread may not be cancelled. 1: that is the calling thread, which has to allow
+   it again, as no other can. */
+SPIPE_PRIV_RARE int spipe_priv_forget_hold(spipe_priv_pipeline_t *p) {
+    const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
+    p->lent.holds_off = 0;
+    return ends;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
+    if (spipe_priv_forget_hold(p)) spipe_priv_let_cancel(p->lent.cancels);
+}
+
 /* ---- src/private/lent.h ---- */
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
@@ -10799,13 +10811,9 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
 
-/* Whether a run plans for a share of the device memory and waits until that is free, instead of
-   planning for what is free now: beside so many runs few large chunks are faster. */
-SPIPE_PRIV_RARE int spipe_priv_awaits_share(const spipe_priv_request_t *r) {
-    return r->beside && r->runs > SPIPE_PRIV_RUNS_AT_ONCE && !r->desc.no_wait;
-}
-
-/* Sets how much memory a plan may take beside so many runs, itself included. */
+/* Sets how much memory a plan may take beside so many runs, itself included. Beside more than keep
+   the link busy a run plans for a share of the device memory and waits until that is free, because
+   few large chunks are faster. */
 SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
@@ -10818,7 +10826,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->runs = runs;
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
-    waits = spipe_priv_awaits_share(r);
+    waits = r->beside && runs > at_once && !r->desc.no_wait;
     later = waits || r->kept == SPIPE_PRIV_KEPT_BY_USER;
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, later, waits ? at_once : parts);
@@ -10906,13 +10914,6 @@ SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int share
     spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
 }
 
-/* Lets the run's thread be cancelled again; only that thread itself can do so. */
-SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
-    const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
-    p->lent.holds_off = 0;
-    if (ends) spipe_priv_let_cancel(p->lent.cancels);
-}
-
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
@@ -10927,7 +10928,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
     if (spipe_priv_has_memory(&p->memory)) {
-        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS && !spipe_priv_awaits_share(&p->request))
+        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS)
             taken = spipe_priv_take_now(p);
         else
             e = spipe_priv_wait_for_memory(&p, 1);
@@ -10943,12 +10944,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_lock(r->lending.sync);
+/* Ends a run: its memory is free. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_end_run(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(p, 0);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lock(r->lending.sync);
+    spipe_priv_end_run(p);
     spipe_priv_unlock(r->lending.sync);
     spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
@@ -11360,20 +11366,27 @@ SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
     } while (p);
 }
 
-/* After a run that succeeded, or if a pipeline that was looked at cannot run a call. */
+/* Makes a pipeline idle, at once with the end of its run: so its threads are always those of a run
+   under way, or of an idle pipeline that gives them back. */
 SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_calls_t *c = &r->calls;
+    const int ran = p->lent.entered, cancels = p->lent.cancels;
+    const int holds = ran && spipe_priv_forget_hold(p);
     int many;
     spipe_priv_lock(r->lending.sync);
+    if (ran) spipe_priv_end_run(p);
+    p->lent.entered = 0;
+    if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
+    p->lent.attached = 0;
     p->lent.next_idle = c->idle;
     c->idle = p;
     ++c->num_idle;
-    if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
-    p->lent.attached = 0;
     many = c->num_idle > SPIPE_PRIV_IDLE_PIPELINES;
     spipe_priv_unlock(r->lending.sync);
+    if (ran) spipe_priv_note_end(r);
     if (many) spipe_priv_free_idle(r, 0);
+    if (holds) spipe_priv_let_cancel(cancels);
 }
 
 /* Whether there is more than 1.5 times the memory that a plan was made for. Pinned memory that was
@@ -11484,7 +11497,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
                                                  const spipe_priv_pipeline_t *p) {
     spipe_priv_lending_t *l = &r->lending;
-    const size_t others = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t others = SPIPE_PRIV_LOAD(r->num_runs) - 1; /* besides its own */
     const size_t enough = spipe_priv_enough_threads(r, others + 1);
     const int many = spipe_priv_threads_of(p) * (others + 1) > enough;
     return others > 0 && !spipe_priv_has_idle_thread(l) &&

@@ -177,20 +177,27 @@ SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
     } while (p);
 }
 
-/* After a run that succeeded, or if a pipeline that was looked at cannot run a call. */
+/* Makes a pipeline idle, at once with the end of its run: so its threads are always those of a run
+   under way, or of an idle pipeline that gives them back. */
 SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_calls_t *c = &r->calls;
+    const int ran = p->lent.entered, cancels = p->lent.cancels;
+    const int holds = ran && spipe_priv_forget_hold(p);
     int many;
     spipe_priv_lock(r->lending.sync);
+    if (ran) spipe_priv_end_run(p);
+    p->lent.entered = 0;
+    if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
+    p->lent.attached = 0;
     p->lent.next_idle = c->idle;
     c->idle = p;
     ++c->num_idle;
-    if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
-    p->lent.attached = 0;
     many = c->num_idle > SPIPE_PRIV_IDLE_PIPELINES;
     spipe_priv_unlock(r->lending.sync);
+    if (ran) spipe_priv_note_end(r);
     if (many) spipe_priv_free_idle(r, 0);
+    if (holds) spipe_priv_let_cancel(cancels);
 }
 
 /* Whether there is more than 1.5 times the memory that a plan was made for. Pinned memory that was
@@ -301,7 +308,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
                                                  const spipe_priv_pipeline_t *p) {
     spipe_priv_lending_t *l = &r->lending;
-    const size_t others = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t others = SPIPE_PRIV_LOAD(r->num_runs) - 1; /* besides its own */
     const size_t enough = spipe_priv_enough_threads(r, others + 1);
     const int many = spipe_priv_threads_of(p) * (others + 1) > enough;
     return others > 0 && !spipe_priv_has_idle_thread(l) &&

@@ -63,3 +63,15 @@ SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     p->lent.holds_off = 0; /* the other thread's hold-off */
     spipe_priv_note_end(r);
 }
+
+/* Forgets that a run's thread may not be cancelled. 1: that is the calling thread, which has to allow
+   it again, as no other can. */
+SPIPE_PRIV_RARE int spipe_priv_forget_hold(spipe_priv_pipeline_t *p) {
+    const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
+    p->lent.holds_off = 0;
+    return ends;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
+    if (spipe_priv_forget_hold(p)) spipe_priv_let_cancel(p->lent.cancels);
+}

@@ -18,13 +18,9 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
 
-/* Whether a run plans for a share of the device memory and waits until that is free, instead of
-   planning for what is free now: beside so many runs few large chunks are faster. */
-SPIPE_PRIV_RARE int spipe_priv_awaits_share(const spipe_priv_request_t *r) {
-    return r->beside && r->runs > SPIPE_PRIV_RUNS_AT_ONCE && !r->desc.no_wait;
-}
-
-/* Sets how much memory a plan may take beside so many runs, itself included. */
+/* Sets how much memory a plan may take beside so many runs, itself included. Beside more than keep
+   the link busy a run plans for a share of the device memory and waits until that is free, because
+   few large chunks are faster. */
 SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
@@ -37,7 +33,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->runs = runs;
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
-    waits = spipe_priv_awaits_share(r);
+    waits = r->beside && runs > at_once && !r->desc.no_wait;
     later = waits || r->kept == SPIPE_PRIV_KEPT_BY_USER;
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, later, waits ? at_once : parts);
@@ -125,13 +121,6 @@ SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int share
     spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
 }
 
-/* Lets the run's thread be cancelled again; only that thread itself can do so. */
-SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
-    const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
-    p->lent.holds_off = 0;
-    if (ends) spipe_priv_let_cancel(p->lent.cancels);
-}
-
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
@@ -146,7 +135,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
     if (spipe_priv_has_memory(&p->memory)) {
-        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS && !spipe_priv_awaits_share(&p->request))
+        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS)
             taken = spipe_priv_take_now(p);
         else
             e = spipe_priv_wait_for_memory(&p, 1);
@@ -162,12 +151,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_lock(r->lending.sync);
+/* Ends a run: its memory is free. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_end_run(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(p, 0);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lock(r->lending.sync);
+    spipe_priv_end_run(p);
     spipe_priv_unlock(r->lending.sync);
     spipe_priv_note_end(r);
     spipe_priv_end_hold(p);

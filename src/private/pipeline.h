@@ -185,7 +185,7 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     return e;
 }
 
-/* One more run of a kept pipeline, from borrowing its memory to giving it back. */
+/* One more run of a kept pipeline, which borrows its memory; the caller checks out after it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     cudaError_t e = spipe_priv_pick_up(p);
     if (e == cudaSuccess) e = spipe_priv_choose_way(p);
@@ -198,7 +198,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     p->report.start_ms = 0.0;
-    spipe_priv_check_out(p);
     return e;
 }
 
@@ -212,6 +211,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_run_again(p, report);
+    spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
 }
