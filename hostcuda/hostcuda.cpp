@@ -99,7 +99,10 @@ void let_threads_end() {
     if (self.in_host) return;
     const Hidden hidden;
     Lock lock(state().mutex);
-    state().changed.wait_for(lock, std::chrono::seconds(2), [] { return !any_closing(); });
+    const auto until = Steady::now() + std::chrono::seconds(2);
+    while (any_closing() && Steady::now() < until) {
+        lock.wait_for(state().changed, std::chrono::milliseconds(100));
+    }
     for (const auto &d : state().devices)
         for (const StreamP &s : d->streams)
             if (s->thread.joinable()) s->thread.detach();
@@ -222,7 +225,7 @@ static void surface_promptly(Lock &lock) {
     Device &d = current();
     const std::chrono::milliseconds patience(100);
     while (d.doomed && !d.doomed->done && !host_function_hangs(patience))
-        state().changed.wait_for(lock, std::chrono::milliseconds(1));
+        lock.wait_for(state().changed, std::chrono::milliseconds(1));
     (void)surface(d);
 }
 

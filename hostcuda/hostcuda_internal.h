@@ -115,7 +115,35 @@ struct Shown {
     Shown &operator=(const Shown &) = delete;
 };
 
-typedef std::unique_lock<std::mutex> Lock;
+/* What a thread sleeps on. Shared, because it may be rung when the sleeper has already gone on. */
+typedef std::shared_ptr<std::condition_variable> Bell;
+
+/* Holds the mutex. Bells ring when it is let go: a thread that woke before would at once have to
+ * wait for the mutex. */
+class Lock {
+    std::unique_lock<std::mutex> held;
+
+  public:
+    explicit Lock(std::mutex &mutex) : held(mutex) {}
+
+    ~Lock() {
+        if (held.owns_lock()) unlock();
+    }
+
+    Lock(const Lock &) = delete;
+    Lock &operator=(const Lock &) = delete;
+
+    void lock() { held.lock(); }
+
+    void unlock();
+    /* These two may return at once, so call them in a loop. */
+    void wait(std::condition_variable &on);
+    void wait_for(std::condition_variable &on, std::chrono::milliseconds most);
+};
+
+/* Has the thread that sleeps on a bell wake when the calling thread lets the mutex go. */
+void ring(const Bell &bell);
+
 typedef std::chrono::steady_clock Steady;
 const double NEVER = std::numeric_limits<double>::infinity();
 
@@ -160,8 +188,8 @@ struct Op {
     bool always = false;            /* also after a failure: a callback, a free */
     std::shared_ptr<NodeParams> params; /* where it was captured */
     bool done = false;
-    std::vector<std::condition_variable *> sleepers; /* of threads that wait until it is */
-    char issued = 0, finished = 0;                   /* tokens for ThreadSanitizer */
+    std::vector<Bell> sleepers;    /* of threads that wait until it is */
+    char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
 
     /* its modelled run */
     Model model = Model::WAITING;
@@ -202,7 +230,8 @@ struct Stream {
     bool closing = false, started = false;
     std::deque<OpP> queue;
     OpP running; /* taken off the queue */
-    std::condition_variable wake;
+    OpP awaited; /* the first one of the queue waits for it */
+    Bell wake = std::make_shared<std::condition_variable>(); /* for its thread */
     std::thread thread;
     OpP tail;
     std::shared_ptr<Capture> capture;
@@ -323,8 +352,9 @@ struct Thread {
     TaskP task;              /* that it does */
     bool unmodelled = false; /* its calls take no modelled time */
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
-    std::map<int, StreamP> streams; /* cudaStreamPerThread, by device */
-    std::condition_variable woken;  /* when an operation that it waits for is done */
+    std::map<int, StreamP> streams;                           /* cudaStreamPerThread, by device */
+    Bell woken = std::make_shared<std::condition_variable>(); /* an operation is done */
+    std::vector<Bell> ringing;                                /* when it lets the mutex go */
     ~Thread();
 };
 #ifdef _WIN32

@@ -25,14 +25,42 @@ StreamP find_stream(cudaStream_t handle) {
     return find(state().streams, handle);
 }
 
+/* ---- waking threads -------------------------------------------------------------------------- */
+
+void ring(const Bell &bell) { self.ringing.push_back(bell); }
+
+void Lock::unlock() {
+    held.unlock();
+    for (const Bell &bell : self.ringing) bell->notify_one();
+    self.ringing.clear();
+}
+
+void Lock::wait(std::condition_variable &on) {
+    if (self.ringing.empty()) {
+        on.wait(held);
+    } else {
+        unlock();
+        lock();
+    }
+}
+
+void Lock::wait_for(std::condition_variable &on, std::chrono::milliseconds most) {
+    if (self.ringing.empty()) {
+        (void)on.wait_for(held, most);
+    } else {
+        unlock();
+        lock();
+    }
+}
+
 /* ---- the stream's thread --------------------------------------------------------------------- */
 
 /* Only those who wait for an operation are woken at its end: with one condition for all, each of
  * many streams would wake for each operation of the others. */
 void wait_real(Lock &lock, Op &op) {
     if (op.done) return;
-    op.sleepers.push_back(&self.woken);
-    while (!op.done) self.woken.wait(lock);
+    op.sleepers.push_back(self.woken);
+    while (!op.done) lock.wait(*self.woken);
 }
 
 static void sleep_a_little(unsigned seed) {
@@ -66,9 +94,9 @@ static const char *async_name(int kind);
 
 const char *noun_of(const Op &op) { return op.parts.empty() ? async_name(op.kind) : "graph"; }
 
+/* Does an operation; those that it waits for are done. */
 static void run_op(Lock &lock, const OpP &op) {
     State &s = state();
-    for (const OpP &d : op->deps) wait_real(lock, *d);
     Device &d = device(op->device);
     if (op->fail == cudaSuccess && d.failed == cudaSuccess && !has_memory(*op)) {
         fprintf(stderr,
@@ -97,7 +125,7 @@ static void run_op(Lock &lock, const OpP &op) {
     }
     op->parts.clear();
     op->done = true;
-    for (std::condition_variable *sleeper : op->sleepers) sleeper->notify_one();
+    for (const Bell &sleeper : op->sleepers) ring(sleeper);
     op->sleepers.clear();
     s.changed.notify_all();
 }
@@ -118,11 +146,28 @@ static void leave(Device &d, const Stream &s) {
     d.left.erase(std::remove_if(d.left.begin(), d.left.end(), over), d.left.end());
 }
 
+/* Whether a stream's first operation waits for another stream's. Then the end of that one wakes the
+ * stream's thread, and nothing before it needs to. */
+static bool is_blocked(Stream &s) {
+    if (s.awaited && !s.awaited->done) return true;
+    s.awaited.reset();
+    if (s.queue.empty()) return false;
+    for (const OpP &d : s.queue.front()->deps) {
+        if (d->done) continue;
+        s.awaited = d;
+        d->sleepers.push_back(s.wake);
+        return true;
+    }
+    return false;
+}
+
 static void stream_thread(StreamP stream) {
     const Hidden hidden;
     Lock lock(state().mutex);
     for (;;) {
-        while (stream->queue.empty() && !stream->closing) stream->wake.wait(lock);
+        while (is_blocked(*stream) || (stream->queue.empty() && !stream->closing)) {
+            lock.wait(*stream->wake);
+        }
         if (stream->queue.empty()) break;
         const OpP op = stream->queue.front();
         stream->queue.pop_front();
@@ -149,7 +194,7 @@ void join_finished(Lock &lock) {
 
 void close_stream(const StreamP &s) {
     s->closing = true;
-    s->wake.notify_all();
+    ring(s->wake);
     auto &list = device(s->device).streams;
     if (!s->started) list.erase(std::remove(list.begin(), list.end(), s), list.end());
 }
@@ -236,7 +281,7 @@ void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after) {
         if (std::find(list.begin(), list.end(), s) == list.end()) list.push_back(s);
         s->thread = std::thread(stream_thread, s);
     }
-    s->wake.notify_one();
+    if (!s->running && !is_blocked(*s)) ring(s->wake);
 }
 
 void submit(const StreamP &s, const OpP &op) {
@@ -269,13 +314,13 @@ bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds
     State &s = state();
     while (model_run(until, op) == Ran::STALLED) {
         if (!host_function_hangs(patience)) {
-            s.changed.wait_for(lock, std::chrono::milliseconds(1));
+            lock.wait_for(s.changed, std::chrono::milliseconds(1));
             continue;
         }
         if (!insist) return false;
         for (const OpP &u : s.unresolved) u->running_free = true;
         if (model_run(until, op) == Ran::STALLED)
-            s.changed.wait_for(lock, std::chrono::milliseconds(1));
+            lock.wait_for(s.changed, std::chrono::milliseconds(1));
     }
     return true;
 }
@@ -346,7 +391,7 @@ static cudaError_t query(Call &call, OpP op) /* by value: see wait_for; NOLINT *
     }
     while (!op->done) {
         if (host_function_hangs(patience)) return cudaErrorNotReady;
-        state().changed.wait_for(call.lock, std::chrono::milliseconds(1));
+        call.lock.wait_for(state().changed, std::chrono::milliseconds(1));
     }
     see_results_of(*op);
     return cudaSuccess;

@@ -79,7 +79,7 @@ double ready_of(Lock &lock, const Task &t) {
 void wait_until_known(Lock &lock, const Task &t) {
     const auto began = Steady::now();
     while (!t.known && Steady::now() - began < std::chrono::milliseconds(200))
-        state().changed.wait_for(lock, std::chrono::milliseconds(1));
+        lock.wait_for(state().changed, std::chrono::milliseconds(1));
 }
 
 void set_timed(Task &t) {

@@ -195,7 +195,8 @@ comma    := ,
 export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK LAYOUT PROSE
 # history_size=0: of the other thread's access ThreadSanitizer keeps the stack for 2^15 accesses, not 2^17, which takes a tenth
 # less; a race whose stack is gone is reported without it. To look at one, set a size up to 7.
-export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1 history_size=0
+# atexit_sleep_ms=50: at its end a program waits for races of threads that still run, by default for 1 s.
+export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1 history_size=0 atexit_sleep_ms=50
 export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1 max_uar_stack_size_log=17
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
