@@ -64,8 +64,8 @@ SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_priv_note_end(r);
 }
 
-/* Forgets that a run's thread may not be cancelled. 1: that is the calling thread, which has to allow
-   it again, as no other can. */
+/* Forgets that a run's thread may not be cancelled. 1: that is the calling thread, which has to
+   allow it again, as no other can. */
 SPIPE_PRIV_RARE int spipe_priv_forget_hold(spipe_priv_pipeline_t *p) {
     const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
     p->lent.holds_off = 0;
