@@ -11095,7 +11095,8 @@ SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 /* Runs a function on an idle thread; if there are enough threads already, on one of an idle
    pipeline, or on one that is about to be idle; else on a new one. NULL: there is none. Each of as
    many runs as there were at once will want a thread that fills and one that drains, so where one
-   has to be made, those of all are: then few are made later. */
+   has to be made, those of all are, and a quarter more, as a run that had few beside it may have
+   more: then few are made later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
@@ -11114,7 +11115,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(vo
     if (!t) {
         (void)spipe_priv_count_thread(l, SIZE_MAX);
         t = spipe_priv_add_thread(l, 0);
-        if (t && runs > 1) spipe_priv_make_threads(l, 2 * runs);
+        if (t && runs > 1) spipe_priv_make_threads(l, 2 * runs + runs / 2);
     }
     if (t) spipe_priv_start_on(l, t, fn, arg);
     return t;
