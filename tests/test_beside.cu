@@ -515,6 +515,7 @@ static void test_waiting(void) {
 }
 
 int main(void) {
+    pipe_needs_lending();
     test_plans(0, "pageable");
     test_plans(1, "pinned");
     test_turns(SPIPE_PRIORITY_DEFAULT, SPIPE_PRIORITY_DEFAULT, 1, "beside others");

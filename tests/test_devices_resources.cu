@@ -869,6 +869,7 @@ static void find_devices(void) {
 }
 
 int main(void) {
+    pipe_needs_lending();
 #if defined(__HOSTCUDA__)
 #if !defined(SPIPE_NO_THREADS)
     /* As on a machine with one GPU, which has all three parts of a run. */

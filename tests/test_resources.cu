@@ -1185,6 +1185,7 @@ static void test_space(void) {
 }
 
 int main(void) {
+    pipe_needs_lending();
     test_space();
     test_once();
     test_sets_up_nothing();
