@@ -38,8 +38,8 @@ static inline int pipe_thread_create(pthread_t *thread, const pthread_attr_t *at
 #include "streampipe.h"
 #endif
 
-/* Skips a program under compute-sanitizer, where each buffer is an allocation of its own, so that runs
-   neither lend memory nor wait for it. */
+/* Skips a program under compute-sanitizer, where each buffer is an allocation of its own, so that
+   runs neither lend memory nor wait for it. */
 static inline void pipe_needs_lending(void) {
     if (!getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE")) return;
     SPIPE_CHECK(cudaFree(NULL)); /* it wants to see CUDA used */
