@@ -21,7 +21,7 @@ platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); m
 	$(total)
 
 .PHONY: coverage
-coverage: ## which lines and branches of the headers the host tests run; SHOW=1 lists the others (5 minutes)
+coverage: ## which lines and branches of the headers the host tests run; SHOW=1 lists the others (5 to 18 minutes)
 	@tests/coverage/measure
 
 .PHONY: docs-check
