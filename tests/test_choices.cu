@@ -859,9 +859,13 @@ static size_t yields_of_a_run(double seconds_each, size_t until) {
 
 static void test_busy(void) {
     tap_ok(yields_of_a_run(0.0, 9) > 8, "whoever waits for the host's threads lets others run");
+#if defined(_WIN32)
+    tap_skip("but twice at most where that takes long", "on Windows whoever sleeps briefly yields");
+#else
     const size_t long_ones = yields_of_a_run(1.0, 1);
     tap_ok(long_ones == 1 || long_ones == 2,
            "but twice at most where that takes long: others keep every processor busy");
+#endif
 }
 
 /* ---- Replay ---------------------------------------------------------------------------------- */
