@@ -199,15 +199,14 @@ export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK LAYOUT PROSE
 export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1 history_size=0 atexit_sleep_ms=50
 export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1 max_uar_stack_size_log=17
 export UBSAN_OPTIONS ?= print_stacktrace=1
-# Memory that is freed stays with the program: a test that makes many pipelines otherwise gives pages back and gets
-# them anew, which takes half of its time (test_beside 7 s instead of 18). Only glibc reads these.
-export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-export MALLOC_TRIM_THRESHOLD_ ?= 2147483648
 
 # Without a GPU nothing real is timed, so a thread that wakes up need not interrupt another: tests run as batch jobs.
 # With PIN below, twelve slow test programs take 92 CPU seconds instead of 136, most of which went into switching threads.
 ifeq ($(BACKEND),host)
 export BATCH := $(shell chrt -b 0 true 2>/dev/null && echo chrt -b 0)
+# Memory that a test program frees stays with it: one that makes many pipelines otherwise gives pages back and gets them
+# anew, which takes half of its time (test_beside 7 s instead of 18). Only glibc reads these. Not for benchmarks, which time that.
+KEEP_PAGES := MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=2147483648
 endif
 # On fewer than four processors each test program, and the examples, are also kept on one: two run at once, so they have
 # no more than that anyway, and their threads need not wake each other across processors. Not with ThreadSanitizer: without
@@ -270,7 +269,7 @@ endif
 UNTOUCHED := $(addprefix run/tests/test_,choices busy_machine)
 $(UNTOUCHED): BATCH :=
 $(UNTOUCHED): PIN :=
-$(addprefix run/,$(RUN_TESTS)): run/%: ; @BATCH="$(BATCH)" PIN="$(PIN)" $(call RUN,$*) $(BUILD)/$*
+$(addprefix run/,$(RUN_TESTS)): run/%: ; @$(KEEP_PAGES) BATCH="$(BATCH)" PIN="$(PIN)" $(call RUN,$*) $(BUILD)/$*
 $(addprefix run/,$(SCRIPTS)):   run/%: ; @$(call RUN,$*) sh $*
 run/examples:                        ; @PIN="$(PIN)" $(call RUN,examples) tests/tools/examples --tap $(BACKEND) $(BUILD) $(EXAMPLES)
 run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
