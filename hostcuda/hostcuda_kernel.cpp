@@ -101,6 +101,7 @@ struct Fiber {
     const void *bottom = nullptr; /* of the stack, for AddressSanitizer */
     size_t size = 0;
     void *fake = nullptr, *tsan = nullptr;
+    bool borrows = false;   /* its ThreadSanitizer context is that of the thread */
     bool overlooks = false; /* it runs a block that is hidden from ThreadSanitizer */
     uint3 index;            /* the thread it carries while parked */
     unsigned current = 0;
@@ -127,6 +128,7 @@ struct Grid {
     Fiber *given_up = nullptr;         /* ... and the stack that it was on */
     size_t block = 0, num_blocks = 0;
     Fiber home, *running = nullptr;
+    bool lends = false; /* a fiber borrows home's ThreadSanitizer context */
     std::vector<Fiber *> idle;
     std::deque<Fiber *> ready;
     std::vector<Fiber *> at_barrier;
@@ -174,7 +176,10 @@ Fiber *new_fiber() {
 #else
 void delete_fiber(Fiber *f) {
 #ifdef HOSTCUDA_TSAN
-    __tsan_destroy_fiber(f->tsan);
+    if (f->borrows)
+        grid_of_thread.lends = false;
+    else
+        __tsan_destroy_fiber(f->tsan);
 #endif
 #ifdef HOSTCUDA_ASAN
     __asan_unpoison_memory_region(f->stack, STACK_BYTES);
@@ -200,7 +205,12 @@ Fiber *new_fiber() {
     f->context.uc_link = nullptr;
     makecontext(&f->context, fiber_main, 0);
 #ifdef HOSTCUDA_TSAN
-    f->tsan = __tsan_create_fiber(0);
+    /* A context takes 2 ms to make. One fiber of a thread, the only one of a kernel without barriers,
+     * has the thread's own: home waits while a kernel runs, so the two never run by turns. */
+    Grid &g = grid_of_thread;
+    f->borrows = !g.lends;
+    g.lends = true;
+    f->tsan = f->borrows ? g.home.tsan : __tsan_create_fiber(0);
 #endif
     return f;
 }
@@ -241,7 +251,7 @@ void switch_to(Fiber *to) {
     __sanitizer_start_switch_fiber(&from->fake, to->bottom, to->size);
 #endif
 #ifdef HOSTCUDA_TSAN
-    __tsan_switch_to_fiber(to->tsan, 0);
+    if (to->tsan != from->tsan) __tsan_switch_to_fiber(to->tsan, 0);
 #endif
 #ifdef _WIN32
     if (!from->handle) /* the thread itself, for the first time */
