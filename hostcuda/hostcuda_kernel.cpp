@@ -205,8 +205,8 @@ Fiber *new_fiber() {
     f->context.uc_link = nullptr;
     makecontext(&f->context, fiber_main, 0);
 #ifdef HOSTCUDA_TSAN
-    /* A context takes 2 ms to make. One fiber of a thread, the only one of a kernel without barriers,
-     * has the thread's own: home waits while a kernel runs, so the two never run by turns. */
+    /* A context takes 2 ms to make. One fiber of a thread, the only one of a kernel without
+     * barriers, has the thread's own: home waits while a kernel runs, so they never take turns. */
     Grid &g = grid_of_thread;
     f->borrows = !g.lends;
     g.lends = true;

@@ -85,7 +85,7 @@ bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once: with
 	@failed=0; $(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; \
 	python3 -B tests/bench/peers/torch_threads.py $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; exit $$failed
 
-bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: rings, and many runs at once, to which the planner's costs are fitted; 2 minutes
+bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: rings, and many runs at once, to which the planner's costs are fitted; 3 minutes
 	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
 
 # liburing is used where it is installed.

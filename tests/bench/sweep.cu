@@ -8,10 +8,12 @@
     chunks   1 to 16 MiB of pinned memory, one and three stages, once and kept: ms, the median of
              the runs, in 1 to 16 chunks and as the library plans; and what the law says.
     beside   4 and 64 MiB each way, kept, from one thread and from 16: GB/s in and out of all of
-             them, with resources, by each of some ways; first by hand and as the library plans. */
+             them, by hand in three ways, and with resources, as planned and in other ways. */
 #include "bench_common.h"
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 
 static __global__ void scale(const float *x, float *y, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -232,47 +234,81 @@ static void chunks(const options_t *o) {
 
 /* ---- Beside each other ----------------------------------------------------------------------- */
 enum {
-    TEAM = 16
+    TEAM = 16,
+    FEW = 8
 };
+
+/* Who runs it: the library, or a loop by hand; one whose copies wait for nothing, which shows what
+   the link can do; one of which few run at once. */
+typedef enum hand {
+    LIBRARY,
+    HAND,
+    HAND_COPIES,
+    HAND_FEW
+} hand_t;
 
 typedef struct way {
     const char *name;
-    int hand;
+    hand_t hand;
     spipe_schedule_t schedule;
     double chunk_mib; /* 0 = the library chooses, < 0 the whole */
     size_t depth, threads;
 } way_t;
 
 static const way_t pinned_ways[] = {
-    {"by hand", 1, SPIPE_ENGINES, 0, 1, 0},
-    {"as planned", 0, SPIPE_SCHEDULE_AUTO, 0, SPIPE_AUTO, SPIPE_AUTO},
-    {"the whole", 0, SPIPE_ENGINES, -1, 1, SPIPE_AUTO},
-    {"16 MiB, 2 slots", 0, SPIPE_ENGINES, 16, 2, SPIPE_AUTO},
-    {"4 MiB, 4 slots", 0, SPIPE_ENGINES, 4, 4, SPIPE_AUTO},
-    {"1 MiB, 4 slots", 0, SPIPE_ENGINES, 1, 4, SPIPE_AUTO}};
+    {"by hand", HAND, SPIPE_ENGINES, 0, 1, 0},
+    {"by hand, 8 runs at once", HAND_FEW, SPIPE_ENGINES, 0, 1, 0},
+    {"by hand, no kernel, copies out wait for none in", HAND_COPIES, SPIPE_ENGINES, 0, 1, 0},
+    {"as planned", LIBRARY, SPIPE_SCHEDULE_AUTO, 0, SPIPE_AUTO, SPIPE_AUTO},
+    {"the whole", LIBRARY, SPIPE_ENGINES, -1, 1, SPIPE_AUTO},
+    {"16 MiB, 2 slots", LIBRARY, SPIPE_ENGINES, 16, 2, SPIPE_AUTO},
+    {"4 MiB, 4 slots", LIBRARY, SPIPE_ENGINES, 4, 4, SPIPE_AUTO},
+    {"1 MiB, 4 slots", LIBRARY, SPIPE_ENGINES, 1, 4, SPIPE_AUTO}};
 
 static const way_t pageable_ways[] = {
-    {"by hand", 1, SPIPE_ENGINES, 0, 1, 0},
-    {"as planned", 0, SPIPE_SCHEDULE_AUTO, 0, SPIPE_AUTO, SPIPE_AUTO},
-    {"no thread, 0.5 MiB, 4 slots", 0, SPIPE_ENGINES, 0.5, 4, 0},
-    {"no thread, 1 MiB, 4 slots", 0, SPIPE_ENGINES, 1, 4, 0},
-    {"no thread, 2 MiB, 2 slots", 0, SPIPE_ENGINES, 2, 2, 0},
-    {"no thread, 4 MiB, 2 slots", 0, SPIPE_ENGINES, 4, 2, 0},
-    {"1 thread a way, 1 MiB, 4 slots", 0, SPIPE_ENGINES, 1, 4, 1},
-    {"2 threads a way, 1 MiB, 6 slots", 0, SPIPE_ENGINES, 1, 6, 2},
-    {"6 threads a way, 1 MiB, 12 slots", 0, SPIPE_ENGINES, 1, 12, 6}};
+    {"by hand", HAND, SPIPE_ENGINES, 0, 1, 0},
+    {"as planned", LIBRARY, SPIPE_SCHEDULE_AUTO, 0, SPIPE_AUTO, SPIPE_AUTO},
+    {"no thread, 0.5 MiB, 4 slots", LIBRARY, SPIPE_ENGINES, 0.5, 4, 0},
+    {"no thread, 1 MiB, 4 slots", LIBRARY, SPIPE_ENGINES, 1, 4, 0},
+    {"no thread, 2 MiB, 2 slots", LIBRARY, SPIPE_ENGINES, 2, 2, 0},
+    {"no thread, 4 MiB, 2 slots", LIBRARY, SPIPE_ENGINES, 4, 2, 0},
+    {"1 thread a way, 1 MiB, 4 slots", LIBRARY, SPIPE_ENGINES, 1, 4, 1},
+    {"2 threads a way, 1 MiB, 6 slots", LIBRARY, SPIPE_ENGINES, 1, 6, 2},
+    {"6 threads a way, 1 MiB, 12 slots", LIBRARY, SPIPE_ENGINES, 1, 12, 6}};
 
 typedef struct member {
     float *x, *y, *dx, *dy;
     size_t n;
-    cudaStream_t stream;
+    cudaStream_t stream, other;
     spipe_pipeline_t *p;
 } member_t;
+
+/* At most so many runs by hand at once. */
+static struct gate {
+    std::mutex mutex;
+    std::condition_variable left;
+    int inside = 0;
+
+    void enter(int most) {
+        std::unique_lock<std::mutex> lock(mutex);
+        left.wait(lock, [this, most] { return inside < most; });
+        ++inside;
+    }
+
+    void leave() {
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            --inside;
+        }
+        left.notify_one();
+    }
+} gate;
 
 static void member_begin(member_t *m, const way_t *w, spipe_resources_t *r, int pinned) {
     spipe_desc_t d = describe(m->x, m->y, m->n);
     if (w->hand) {
         SPIPE_CHECK(cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking));
+        SPIPE_CHECK(cudaStreamCreateWithFlags(&m->other, cudaStreamNonBlocking));
         SPIPE_CHECK(cudaMalloc((void **)&m->dx, m->n * sizeof *m->dx));
         SPIPE_CHECK(cudaMalloc((void **)&m->dy, m->n * sizeof *m->dy));
         return;
@@ -295,11 +331,18 @@ static void member_run(member_t *m, const way_t *w) {
         SPIPE_CHECK(spipe_pipeline_run(m->p, NULL));
         return;
     }
+    if (w->hand == HAND_FEW) gate.enter(FEW);
     SPIPE_CHECK(cudaMemcpyAsync(m->dx, m->x, bytes, cudaMemcpyDefault, m->stream));
-    SPIPE_CHECK(
-        SPIPE_LAUNCH(scale, spipe_blocks(m->n, 256), 256, 0, m->stream, m->dx, m->dy, m->n));
-    SPIPE_CHECK(cudaMemcpyAsync(m->y, m->dy, bytes, cudaMemcpyDefault, m->stream));
+    if (w->hand == HAND_COPIES) {
+        SPIPE_CHECK(cudaMemcpyAsync(m->y, m->dy, bytes, cudaMemcpyDefault, m->other));
+        SPIPE_CHECK(cudaStreamSynchronize(m->other));
+    } else {
+        SPIPE_CHECK(
+            SPIPE_LAUNCH(scale, spipe_blocks(m->n, 256), 256, 0, m->stream, m->dx, m->dy, m->n));
+        SPIPE_CHECK(cudaMemcpyAsync(m->y, m->dy, bytes, cudaMemcpyDefault, m->stream));
+    }
     SPIPE_CHECK(cudaStreamSynchronize(m->stream));
+    if (w->hand == HAND_FEW) gate.leave();
 }
 
 static void member_end(member_t *m, const way_t *w) {
@@ -307,6 +350,7 @@ static void member_end(member_t *m, const way_t *w) {
     m->p = NULL;
     if (!w->hand) return;
     SPIPE_CHECK(cudaStreamDestroy(m->stream));
+    SPIPE_CHECK(cudaStreamDestroy(m->other));
     SPIPE_CHECK(cudaFree(m->dx));
     SPIPE_CHECK(cudaFree(m->dy));
 }
@@ -354,16 +398,21 @@ static void beside_table(const way_t (&ways)[Num], size_t bytes, int pinned, spi
         members[k].y = (float *)y[k].at;
         members[k].n = bytes / sizeof(float);
     }
-    printf("\n%s, %zu KiB each way, GB/s:\n\n| way | 1 thread | %d |\n| --- | --- | --- |\n",
-           pinned ? "Pinned" : "Pageable", bytes / BENCH_KIB, (int)TEAM);
-    for (const way_t &w : ways) {
-        printf("| %s |", w.name);
-        for (size_t threads : {(size_t)1, (size_t)TEAM}) {
-            printf(" %.1f |", team_rate(&members, &w, r, pinned, threads, o));
-            fflush(stdout);
+    std::vector<double> rates[Num][2];
+    for (int round = 0; round < (o->smoke ? 1 : 5); ++round) {
+        for (size_t k = 0; k < Num; ++k) {
+            rates[k][0].push_back(team_rate(&members, &ways[k], r, pinned, 1, o));
+            rates[k][1].push_back(team_rate(&members, &ways[k], r, pinned, TEAM, o));
         }
-        printf("\n");
     }
+    printf("\n%s, %zu KiB each way, GB/s, medians of %zu:\n\n"
+           "| way | 1 thread | %d |\n| --- | --- | --- |\n",
+           pinned ? "Pinned" : "Pageable", bytes / BENCH_KIB, rates[0][0].size(), (int)TEAM);
+    for (size_t k = 0; k < Num; ++k) {
+        printf("| %s | %.1f | %.1f |\n", ways[k].name, bench_median(rates[k][0]),
+               bench_median(rates[k][1]));
+    }
+    fflush(stdout);
     for (size_t k = 0; k < TEAM; ++k) {
         bench_array_free(&x[k]);
         bench_array_free(&y[k]);
