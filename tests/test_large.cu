@@ -60,7 +60,7 @@ int main(void) {
         mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) tap_skip_all("4 GiB of address space are not to be had");
 #ifdef MADV_HUGEPAGE
-    (void)madvise(map, N, MADV_HUGEPAGE); /* one fault for 2 MiB that are only read, not 512 */
+    (void)madvise(map, N, MADV_HUGEPAGE); /* a page fault each 2 MiB, not each 4 KiB */
 #endif
     unsigned char *x = (unsigned char *)map;
     seen_t s = {0, 0, 0};

@@ -238,13 +238,11 @@ enum {
     FEW = 8
 };
 
-/* Who runs it: the library, or a loop by hand; one whose copies wait for nothing, which shows what
-   the link can do; one of which few run at once. */
 typedef enum hand {
     LIBRARY,
-    HAND,
-    HAND_COPIES,
-    HAND_FEW
+    HAND,        /* copy in, kernel, copy out, in the thread's own stream */
+    HAND_COPIES, /* no kernel; copies in and out wait for nothing: what the link can do */
+    HAND_FEW     /* as HAND, but at most FEW threads do it at once */
 } hand_t;
 
 typedef struct way {
@@ -308,7 +306,9 @@ static void member_begin(member_t *m, const way_t *w, spipe_resources_t *r, int 
     spipe_desc_t d = describe(m->x, m->y, m->n);
     if (w->hand) {
         SPIPE_CHECK(cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking));
-        SPIPE_CHECK(cudaStreamCreateWithFlags(&m->other, cudaStreamNonBlocking));
+        if (w->hand == HAND_COPIES) {
+            SPIPE_CHECK(cudaStreamCreateWithFlags(&m->other, cudaStreamNonBlocking));
+        }
         SPIPE_CHECK(cudaMalloc((void **)&m->dx, m->n * sizeof *m->dx));
         SPIPE_CHECK(cudaMalloc((void **)&m->dy, m->n * sizeof *m->dy));
         return;
@@ -350,7 +350,7 @@ static void member_end(member_t *m, const way_t *w) {
     m->p = NULL;
     if (!w->hand) return;
     SPIPE_CHECK(cudaStreamDestroy(m->stream));
-    SPIPE_CHECK(cudaStreamDestroy(m->other));
+    if (w->hand == HAND_COPIES) SPIPE_CHECK(cudaStreamDestroy(m->other));
     SPIPE_CHECK(cudaFree(m->dx));
     SPIPE_CHECK(cudaFree(m->dy));
 }
