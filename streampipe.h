@@ -8792,6 +8792,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
     spipe_priv_trial_t *t = &p->trial;
     if (next == t->current && t->arranged) return cudaSuccess;
+    if (p->request.apart) SPIPE_TRY(spipe_priv_drop_graph(t)); /* it names memory that is freed */
     spipe_priv_take_way(p, next);
     t->arranged = 1;
     if (spipe_priv_arrange(p) == cudaSuccess) return cudaSuccess;

@@ -38,10 +38,15 @@ static inline int pipe_thread_create(pthread_t *thread, const pthread_attr_t *at
 #include "streampipe.h"
 #endif
 
-/* Skips a program under compute-sanitizer, where each buffer is an allocation of its own, so that
-   runs neither lend memory nor wait for it. */
+/* Whether compute-sanitizer looks at this program. Then each buffer is an allocation of its own, a
+   tool reports what goes wrong on the device before the library can, and it holds work up. */
+static inline int pipe_sanitized(void) {
+    return getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
+}
+
+/* Skips a program under compute-sanitizer, where runs neither lend memory nor wait for it. */
 static inline void pipe_needs_lending(void) {
-    if (!getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE")) return;
+    if (!pipe_sanitized()) return;
     SPIPE_CHECK(cudaFree(NULL)); /* it wants to see CUDA used */
     tap_skip_all("under compute-sanitizer no memory is lent");
 }

@@ -158,6 +158,12 @@ static void test_candidates(size_t elem_bytes) {
     spipe_priv_pipeline_t *p;
     size_t k, wrong = 0, largest = 0;
     if (!x || !y) exit(99);
+    if (pipe_sanitized()) {
+        tap_skip("buffers of all candidates are apart", "each is an allocation there");
+        free(x);
+        free(y);
+        return;
+    }
     d.count = bytes / elem_bytes;
     spipe_add_input(&d, x, elem_bytes);
     spipe_add_output(&d, y, elem_bytes);

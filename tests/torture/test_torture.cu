@@ -190,7 +190,7 @@ static int lent;
 
 static void lend(spipe_desc_t *d, int device) {
     spipe_resources_limits_t l = spipe_resources_limits_default();
-    l.device_bytes = l.pinned_bytes = (size_t)1 << 20;
+    l.device_bytes = l.pinned_bytes = (size_t)1 << 18;
     l.threads = 8;
     if (!lent) return;
     SPIPE_CHECK(cudaSetDevice(device));
