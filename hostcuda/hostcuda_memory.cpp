@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -92,7 +93,8 @@ static int device_holding(const void *p, int otherwise) {
     return i == state().device_blocks.end() ? otherwise : i->second.device;
 }
 
-/* Large pages for large memory: it is written at once, and a page fault for each 4 KiB takes longer. */
+/* Large pages for large memory: all of it is written at once, and a page fault for each 4 KiB takes
+ * longer. */
 static void use_large_pages(void *p, size_t size) {
 #ifdef MADV_HUGEPAGE
     const size_t page = static_cast<size_t>(2) << 20;
@@ -317,16 +319,18 @@ static void price_copy(Op &op, const Copy &c) {
 
 /* Pageable memory that is copied to the device is read during the call, before the stream reaches
  * the copy. */
-static void stage_now(Copy &c, std::shared_ptr<std::vector<char>> *staging) {
-    *staging = std::make_shared<std::vector<char>>(c.width * c.height);
+static void stage_now(Copy &c, std::shared_ptr<char> *staging) {
+    void *p = allocate(64, c.width * c.height, false);
+    if (!p) throw std::bad_alloc();
+    staging->reset(static_cast<char *>(p), free_allocated);
     Copy to = c;
-    to.dst = (*staging)->data();
+    to.dst = staging->get();
     to.dpitch = c.width;
     {
         const Shown shown;
         copy_rows(to);
     }
-    c.src = (*staging)->data();
+    c.src = staging->get();
     c.spitch = c.width;
 }
 
@@ -345,7 +349,7 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
     }
     for (const void *end : {static_cast<const void *>(c.dst), c.src})
         if (const long block = block_number(end)) op->uses.push_back(block);
-    std::shared_ptr<std::vector<char>> staging;
+    std::shared_ptr<char> staging;
     if (c.pageable && c.kind == HOSTCUDA_H2D) stage_now(c, &staging);
     op->work = [c, staging] {
         copy_rows(c);

@@ -85,15 +85,13 @@ enum {
 
 static unsigned char x[N], y[N];
 
-static cudaError_t fail_stage(const spipe_chunk_t *c, void *user) {
+static cudaError_t zeros_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return c->index == 3 ? cudaErrorAssert : cudaSuccess;
+    return cudaMemsetAsync(c->data[1], 0, c->count, c->stream);
 }
 
-static cudaError_t nothing_stage(const spipe_chunk_t *c, void *user) {
-    (void)c;
-    (void)user;
-    return cudaSuccess;
+static cudaError_t fail_stage(const spipe_chunk_t *c, void *user) {
+    return c->index == 3 ? cudaErrorAssert : zeros_stage(c, user);
 }
 
 static spipe_desc_t describe(const char *name, spipe_stage_fn fn) {
@@ -123,14 +121,14 @@ static void test_messages(void) {
         spipe_desc_t d = describe(names[k].raw, fail_stage);
         good &= says(&d, "stage '%s' failed at chunk 3: device-side assert triggered",
                      names[k].printed);
-        spipe_add_stage(&d, names[k].raw, nothing_stage, NULL);
+        spipe_add_stage(&d, names[k].raw, zeros_stage, NULL);
         good &= says(&d, "stage '%s': two stages have this name; rename one", names[k].printed);
         d.num_stages = 1;
         d.stages[0].name = "after";
         spipe_stage_after(&d, 0, names[k].raw);
         good &= says(&d, "stage 'after': waits for '%s', and there is no stage of that name",
                      names[k].printed);
-        d = describe(names[k].raw, nothing_stage);
+        d = describe(names[k].raw, zeros_stage);
         spipe_stage_ordered(&d, 0);
         spipe_devices_list(&d, twice, 2);
         good &= says(&d,
@@ -210,8 +208,8 @@ static void test_reports(void) {
     int good = 1;
     SPIPE_CHECK(spipe_costs_get(&costs, 0));
     strcpy(costs.name, "mine\033[31m\n");
-    spipe_desc_t d = describe(names[0].raw, nothing_stage);
-    for (int k = 1; k < NUM_NAMES; ++k) spipe_add_stage(&d, names[k].raw, nothing_stage, NULL);
+    spipe_desc_t d = describe(names[0].raw, zeros_stage);
+    for (int k = 1; k < NUM_NAMES; ++k) spipe_add_stage(&d, names[k].raw, zeros_stage, NULL);
     d.costs = &costs;
     d.timeline = &t;
     t.spans = spans;
