@@ -123,6 +123,8 @@ typedef std::shared_ptr<std::condition_variable> Bell;
 class Lock {
     std::unique_lock<std::mutex> held;
 
+    bool rang();
+
   public:
     explicit Lock(std::mutex &mutex) : held(mutex) {}
 
@@ -471,10 +473,6 @@ struct Call {
 /* Captures forbid unsafe calls to all threads (global) or to the thread that began them
  * (thread-local). */
 bool forbidden_by_capture();
-
-/* Says why a call is refused: "invalid argument" does not say which one. Only the first ones of a
- * program are said. */
-void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Says why a call is refused: "invalid argument" does not say which one. Only the first ones of a
  * program are said. */

@@ -35,22 +35,20 @@ void Lock::unlock() {
     self.ringing.clear();
 }
 
+/* Rings, if there is something to ring; then the caller looks again at what it waits for. */
+bool Lock::rang() {
+    if (self.ringing.empty()) return false;
+    unlock();
+    lock();
+    return true;
+}
+
 void Lock::wait(std::condition_variable &on) {
-    if (self.ringing.empty()) {
-        on.wait(held);
-    } else {
-        unlock();
-        lock();
-    }
+    if (!rang()) on.wait(held);
 }
 
 void Lock::wait_for(std::condition_variable &on, std::chrono::milliseconds most) {
-    if (self.ringing.empty()) {
-        (void)on.wait_for(held, most);
-    } else {
-        unlock();
-        lock();
-    }
+    if (!rang()) (void)on.wait_for(held, most);
 }
 
 /* ---- the stream's thread --------------------------------------------------------------------- */
