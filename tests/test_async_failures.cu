@@ -193,7 +193,7 @@ static void test_no_memory(void) {
 }
 
 int main(void) {
-    if (getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE")) {
+    if (pipe_sanitized()) {
         tap_skip("what goes wrong on the device is told", "compute-sanitizer would report it");
         SPIPE_CHECK(cudaFree(NULL)); /* it wants to see CUDA used */
         return tap_done();

@@ -462,7 +462,7 @@ static void test_print(void) {
 }
 
 int main(void) {
-    const int serial = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
+    const int serial = pipe_sanitized();
     test_spans();
     test_figures();
     test_unwatched();
