@@ -1030,12 +1030,12 @@ static int in_own_stream(size_t n, int how) {
     s.fails = (how & FAILING) != 0;
     d.count = n;
     if (how & URGENT) d.priority = SPIPE_PRIORITY_HIGH;
+    pipe_randomise(x);
+    pipe_poison(y);
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "notes", noting_stage, &s);
     if (how & FIXED) spipe_stage_replayable(&d, 0);
-    pipe_randomise(x);
-    pipe_poison(y);
     if (how & CAPTURING) {
         SPIPE_CHECK(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeRelaxed));
     }

@@ -15,15 +15,15 @@ dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 all_together() {
     printf '#include "exercise.h"\n#include "streampipe.h"\n#include <math.h>\n#include <string.h>\n'
     for f in $here/[0-9]*.cu $here/solutions/[0-9]*.cu; do
-        name=$(basename "$f" .cu)
-        printf 'namespace %s_%s {\n#define main judged\n#line 1 "%s"\n' "$(basename "$(dirname "$f")")" "${name%%_*}" "$(pwd)/$f"
+        name=${f##*/} folder=${f%/*}
+        printf 'namespace %s_%s {\n#define main judged\n#line 1 "%s"\n' "${folder##*/}" "${name%%_*}" "$PWD/$f"
         cat "$f"
         printf '#undef main\n}\n'
     done
     printf 'int main(int argc, char **argv) {\n    const char *it = argc > 1 ? argv[1] : "";\n'
     for f in $here/[0-9]*.cu $here/solutions/[0-9]*.cu; do
-        name=$(basename "$f" .cu) folder=$(basename "$(dirname "$f")")
-        printf '    if (!strcmp(it, "%s_%s")) return %s_%s::judged();\n' "$folder" "${name%%_*}" "$folder" "${name%%_*}"
+        name=${f##*/} folder=${f%/*}
+        printf '    if (!strcmp(it, "%s_%s")) return %s_%s::judged();\n' "${folder##*/}" "${name%%_*}" "${folder##*/}" "${name%%_*}"
     done
     printf '    return 2;\n}\n'
 }
@@ -57,7 +57,7 @@ frame() { awk 'open && /\*\/$/ { open = 0; print "..."; next } /^\/\*  / { open 
 
 number=0
 for exercise in $here/[0-9]*.cu; do
-    name=$(basename "$exercise" .cu)
+    name=${exercise##*/} name=${name%.cu}
     number=$((number + 1))
     solution=$here/solutions/$name.cu
     [ "${name%%_*}" = "$(printf '%02d' $number)" ] && [ "$(wc -l <"$exercise")" -le 100 ] &&

@@ -8,6 +8,8 @@
 command -v python3 >/dev/null || skip_all "python3 is not installed"
 [ -z "$SAN" ] || skip_all "Python is not instrumented; the sanitizers see 22_python itself"
 [ -f examples/22_python.cu ] || skip_all "there is no examples/22_python.cu"
+# Python itself, where python3 is a script that looks for it each time.
+PATH=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 so=$dir/lib22_python.so
 

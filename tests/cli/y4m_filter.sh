@@ -49,17 +49,23 @@ compare() { # FORMAT SCALE(WxH) CHROMA_WIDTH CHROMA_HEIGHT
     w=${2%x*} h=${2#*x}
     $quiet -i "$dir/clip.avi" -vf "scale=$w:$h,format=$1" -f yuv4mpegpipe "$dir/in.y4m"
     for name in negate sobel gblur; do
-        judge=$name margin=1 allowed=1
+        "$filter" $name <"$dir/in.y4m" >"$dir/$name.y4m" 2>"$dir/err"
+        echo $? >"$dir/$name.status"
+    done
+    # All three in one ffmpeg, which takes 0.2 s to start.
+    $quiet -i "$dir/negate.y4m" -i "$dir/sobel.y4m" -i "$dir/gblur.y4m" \
+        -map 0 -f rawvideo "$dir/negate.ours" -map 1 -f rawvideo "$dir/sobel.ours" -map 2 -f rawvideo "$dir/gblur.ours"
+    $quiet -i "$dir/in.y4m" -vf negate -f rawvideo "$dir/negate.theirs" -vf sobel -f rawvideo "$dir/sobel.theirs" \
+        -vf gblur=sigma=1.5:steps=6 -f rawvideo "$dir/gblur.theirs"
+    for name in negate sobel gblur; do
+        margin=1 allowed=1
         [ $name = negate ] && allowed=0 margin=0
-        [ $name = gblur ] && judge=gblur=sigma=1.5:steps=6 margin=8
-        "$filter" $name <"$dir/in.y4m" >"$dir/out.y4m" 2>"$dir/err"
-        status=$?
-        $quiet -i "$dir/out.y4m" -f rawvideo "$dir/ours"
-        $quiet -i "$dir/in.y4m" -vf $judge -f rawvideo "$dir/theirs"
-        bytes=$(wc -c <"$dir/theirs")
-        set -- "$1" "$2" "$3" "$4" $(differ "$dir/ours" "$dir/theirs" "$w" "$h" "$3" "$4" $margin)
-        test $status = 0 && test "$bytes" -gt 0 && test "$(wc -c <"$dir/ours")" = "$bytes" && test "$5" -le $allowed
+        [ $name = gblur ] && margin=8
+        bytes=$(wc -c <"$dir/$name.theirs")
+        set -- "$1" "$2" "$3" "$4" $(differ "$dir/$name.ours" "$dir/$name.theirs" "$w" "$h" "$3" "$4" $margin)
+        test "$(cat "$dir/$name.status")" = 0 && test "$bytes" -gt 0 && test "$(wc -c <"$dir/$name.ours")" = "$bytes" && test "$5" -le $allowed
         ok $? "$name of $1 ${w}x$h is ffmpeg's within $allowed: $6 of $bytes bytes differ, by $5 at most"
+        rm -f "$dir/$name".*
     done
 }
 echo "# $what, $(ffmpeg -version | head -n 1 | cut -d ' ' -f 1-3)"
