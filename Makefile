@@ -51,11 +51,11 @@ endif
 CAN_RUN := $(if $(filter cuda-no,$(BACKEND)-$(HAVE_GPU)),no,yes)
 NO_GPU  := compiled for $(ARCH); there is no GPU here to run it on
 
-# SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own:
-# two such builds are most of what `make check-all` compiles, and -Og -g1 takes a third of -O2 -g's time.
-# On hostcuda nothing real is timed: -O1 -g1, half the time of -O2 -g. Warnings of -O2: the matrix.
+# SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own.
+# On hostcuda nothing real is timed: -Og -g1 takes a third of the time of -O2 -g to compile, and tests take as long as with
+# -O1; hostcuda itself and the examples have -O1 (programs.mk). Warnings of -O2: the matrix.
 SAN ?=
-OPT ?= $(if $(SAN),-Og -g1,$(if $(filter host,$(BACKEND)),-O1 -g1,-O2 -g))
+OPT ?= $(if $(filter host,$(BACKEND)),-Og -g1,-O2 -g)
 ifneq ($(filter-out thread address,$(SAN)),)
 $(error SAN=$(SAN): it is thread or address)
 endif

@@ -110,8 +110,14 @@ $(BUILD)/hostcuda/%.cpp.o: $(BUILD)/hostcuda/%.cpp $(BUILD)/flags ; $(call compi
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 	$(call compile,CU,$(COMPILE_cu) $(if $(filter cuda,$(BACKEND)),--default-stream per-thread,-DCUDA_API_PER_THREAD_DEFAULT_STREAM=1))
 
+# hostcuda and the examples' kernels: they run longer than the optimiser takes.
+ifeq ($(BACKEND)$(SAN)$(origin OPT),hostfile)
+RUNTIME_FLAGS += -O1
+$(BUILD)/examples/%.o $(BUILD)/joined/examples_%.o $(BUILD)/$(PER_THREAD).cu.o: CXXFLAGS += -O1
+endif
+
 # Each is compiled alone and runs for less than a second: not optimised, it takes half of its 2.5 to 5 CPU seconds.
-# What -O1 would warn of in them the sanitizers' builds, -Og, show, and `make platforms` takes for an error.
+# What an optimiser would warn of in them the sanitizers' builds show, and `make platforms` takes for an error.
 LIGHT := $(addprefix tests/,test_misused_objects test_arguments test_errors test_costs_odd test_staging host/test_nvtx \
     fuzz/test_fuzz_readers torture/test_races)
 ifeq ($(BACKEND)$(SAN)$(origin OPT),hostfile)
