@@ -213,7 +213,7 @@ uninstall: ## remove what install installed, with the same PREFIX and DESTDIR
 	rmdir $(cmakedir) $(dir $(hostdir)) 2>/dev/null || true
 
 # From git's files, so that the same commit gives the same bytes.
-DIST := streampipe-$(shell sh tests/tools/version)
+DIST = streampipe-$(shell sh tests/tools/version)
 .PHONY: dist
 dist: ## write build/streampipe-VERSION.tar.gz, the release: all files of the commit
 	@git rev-parse -q --verify HEAD > /dev/null 2>&1 || { echo "make dist: there is no git here, and a release is made from a commit" >&2; exit 1; }
