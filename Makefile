@@ -156,9 +156,7 @@ check-all: ## everything that this machine can check, fastest first: check, plat
 	$(begin)
 	$(call part,part-texts $(call consumer,later))
 	$(call part,part-test THOROUGH=yes $(call consumer,yes))
-	$(call part,part-platforms)
-	$(call part,part-compile)
-	$(call part,part-analyzers)
+	$(call part,$(parallel) part-platforms part-compile part-analyzers)
 	$(if $(filter-out host,$(BACKEND)$(SAN)),,$(call part,part-sanitize LEFT_OUT=yes))
 	$(total)
 
@@ -213,7 +211,7 @@ uninstall: ## remove what install installed, with the same PREFIX and DESTDIR
 	rmdir $(cmakedir) $(dir $(hostdir)) 2>/dev/null || true
 
 # From git's files, so that the same commit gives the same bytes.
-DIST = streampipe-$(shell sh tests/tools/version)
+DIST = $(eval DIST := streampipe-$(shell sh tests/tools/version))$(DIST)
 .PHONY: dist
 dist: ## write build/streampipe-VERSION.tar.gz, the release: all files of the commit
 	@git rev-parse -q --verify HEAD > /dev/null 2>&1 || { echo "make dist: there is no git here, and a release is made from a commit" >&2; exit 1; }
