@@ -106,7 +106,7 @@ for line in sys.stdin:  # WHAT FILE RULE
 END
 check() { echo "$2 $dir/$3 $1"; } # RULE WHAT FILE
 
-# All in one Python, which takes 0.1 s to start, and 0.3 s where it is a script that looks for one.
+# All in one Python, which takes 0.1 s to start, and 0.4 s where it is a script that looks for one.
 {
     check "the trace of 8 chunks has a thread for each engine and an event for each operation" trace8 8.json
     for f in 1000 odd empty; do
