@@ -103,17 +103,26 @@ SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_unlink_idle(spipe_priv_calls_t
     return p;
 }
 
-/* An idle pipeline that can run a request, the one that ran last first; NULL: there is none. */
+/* Takes an idle pipeline that can run a request, the one that ran last first; NULL: there is none.
+   *soon = 1: there is one whose threads are being taken back, and it can be taken in a moment. */
 SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_take_idle_pipeline(
     const spipe_priv_request_t *q,
-    int (*same)(const spipe_priv_request_t *a, const spipe_priv_request_t *b)) {
+    int (*same)(const spipe_priv_request_t *a, const spipe_priv_request_t *b), int *soon) {
     spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
     spipe_priv_calls_t *c = &r->calls;
-    spipe_priv_pipeline_t **at = &c->idle, *p = NULL;
+    spipe_priv_pipeline_t **at, *p = NULL;
+    *soon = 0;
     spipe_priv_lock(r->lending.sync);
-    while (*at && !same(&(*at)->request, q)) at = &(*at)->lent.next_idle;
-    if (*at) p = spipe_priv_unlink_idle(c, at);
+    for (at = &c->idle; *at && !p;) {
+        const int can = same(&(*at)->request, q), loses = (*at)->lent.loses_threads;
+        *soon |= can && loses;
+        if (can && !loses)
+            p = spipe_priv_unlink_idle(c, at);
+        else
+            at = &(*at)->lent.next_idle;
+    }
     spipe_priv_unlock(r->lending.sync);
+    if (p) *soon = 0;
     return p;
 }
 
@@ -139,23 +148,19 @@ SPIPE_PRIV_RARE void spipe_priv_return_threads(spipe_resources_t *r, spipe_priv_
 }
 
 /* Takes back the threads of the idle pipeline that ran least recently and has some. 0: there is
-   none. */
+   none. The pipeline stays in the list, so that a call that wants it waits, and makes no other. */
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
-    spipe_priv_calls_t *c = &r->calls;
-    spipe_priv_pipeline_t *p = NULL, **at, **found = NULL;
+    spipe_priv_pipeline_t *p, *found = NULL;
     spipe_priv_lock(r->lending.sync);
-    for (at = &c->idle; *at; at = &(*at)->lent.next_idle) {
-        if (spipe_priv_threads_of(*at) > 0) found = at;
+    for (p = r->calls.idle; p; p = p->lent.next_idle) {
+        if (!p->lent.loses_threads && spipe_priv_threads_of(p) > 0) found = p;
     }
-    if (found) p = spipe_priv_unlink_idle(c, found);
+    if (found) found->lent.loses_threads = 1;
     spipe_priv_unlock(r->lending.sync);
-    if (!p) return 0;
-    spipe_priv_return_threads(r, p);
+    if (!found) return 0;
+    spipe_priv_return_threads(r, found);
     spipe_priv_lock(r->lending.sync);
-    for (at = &c->idle; *at;) at = &(*at)->lent.next_idle;
-    p->lent.next_idle = NULL;
-    *at = p;
-    ++c->num_idle;
+    found->lent.loses_threads = 0;
     spipe_priv_unlock(r->lending.sync);
     return 1;
 }
@@ -163,13 +168,16 @@ SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
 /* Frees idle pipelines, those that ran least recently first: all, or what is too many. */
 SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
     spipe_priv_calls_t *c = &r->calls;
-    spipe_priv_pipeline_t *p, **at;
+    spipe_priv_pipeline_t *p, **at, **last;
     do {
         p = NULL;
+        last = NULL;
         spipe_priv_lock(r->lending.sync);
-        if (c->idle && (all || c->num_idle > SPIPE_PRIV_IDLE_PIPELINES)) {
-            for (at = &c->idle; (*at)->lent.next_idle;) at = &(*at)->lent.next_idle;
-            p = spipe_priv_unlink_idle(c, at);
+        for (at = &c->idle; *at; at = &(*at)->lent.next_idle) {
+            if (!(*at)->lent.loses_threads) last = at;
+        }
+        if (last && (all || c->num_idle > SPIPE_PRIV_IDLE_PIPELINES)) {
+            p = spipe_priv_unlink_idle(c, last);
         }
         spipe_priv_unlock(r->lending.sync);
         if (p) (void)spipe_priv_free(p);
@@ -278,7 +286,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_find_same(spipe_priv_request_t *q, spipe_priv_pipeline_t **p,
                                                  spipe_failure_t *f) {
     cudaError_t e;
-    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_call);
+    int soon;
+    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_call, &soon);
     if (!*p) return cudaSuccess;
     e = spipe_priv_look_again(q);
     if (e == cudaSuccess && spipe_priv_same_request(&(*p)->request, q)) {
@@ -293,9 +302,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_same(spipe_priv_request_t *q, spipe_
 /* Finds an idle pipeline for a call, or makes one; *p NULL: there is none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
                                                   spipe_priv_pipeline_t **p, spipe_failure_t *f) {
+    int soon;
     SPIPE_TRY(spipe_desc_check(&q->desc, f));
     SPIPE_TRY(spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f));
-    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_request);
+    do {
+        *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_request, &soon);
+        if (soon) spipe_priv_give_up_cpu();
+    } while (soon);
     if (*p) spipe_priv_renew(*p, q);
     if (*p || !spipe_priv_was_met(q)) return cudaSuccess;
     return spipe_priv_new_for_calls(&q->desc, p, f);

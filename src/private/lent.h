@@ -290,20 +290,25 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     }
 }
 
-/* Threads that are enough for so many runs: two for each CPU, or for each run where those are
-   more. */
+/* Threads that are enough for so many runs: two for each CPU, or for each run if those are more. */
 SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r, size_t runs) {
     return 2 * (runs > r->limit_threads ? runs : r->limit_threads);
+}
+
+/* Threads to have in all when one had to be made, so that hardly any is made later: twice as many
+   as are enough, because a run that had few beside it when it began has more than its share; but
+   no more than so many runs can use. */
+SPIPE_PRIV_RARE size_t spipe_priv_threads_ahead(const spipe_resources_t *r, size_t runs) {
+    const size_t twice = 2 * spipe_priv_enough_threads(r, runs);
+    const size_t most = 2 * (size_t)SPIPE_MAX_THREADS * runs;
+    return twice < most ? twice : most;
 }
 
 /* Takes back the threads of an idle pipeline. In calls.h. */
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 
-/* Runs a function on an idle thread; if there are enough threads already, on one of an idle
-   pipeline, or on one that is about to be idle; else on a new one. NULL: there is none. Each of as
-   many runs as there were at once will want a thread that fills and one that drains, so where one
-   has to be made, those of all are, and a quarter more, as a run that had few beside it may have
-   more: then few are made later. */
+/* Runs a function on an idle thread; if there are enough threads, on one of an idle pipeline, or on
+   one that is about to be idle; else on a new one, and then more are made. NULL: there is none. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
@@ -322,7 +327,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(vo
     if (!t) {
         (void)spipe_priv_count_thread(l, SIZE_MAX);
         t = spipe_priv_add_thread(l, 0);
-        if (t && runs > 1) spipe_priv_make_threads(l, 2 * runs + runs / 2);
+        if (t && runs > 1) spipe_priv_make_threads(l, spipe_priv_threads_ahead(r, runs));
     }
     if (t) spipe_priv_start_on(l, t, fn, arg);
     return t;

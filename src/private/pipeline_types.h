@@ -355,6 +355,7 @@ typedef struct spipe_priv_lent {
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
     struct spipe_priv_pipeline *next_idle;   /* next in the list of idle pipelines of calls */
+    int loses_threads;                       /* 1 = idle, and its threads are being taken back */
     int plan_is_old;                         /* 1 = this run must be planned anew */
     int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
