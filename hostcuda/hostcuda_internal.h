@@ -580,11 +580,14 @@ void clock_advance(double ns);
 void add_work(Task &task, double ns);
 void forget_tasks();
 
-/* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
+/* ---- where memory comes from (hostcuda_pages.cpp) -------------------------------------------- */
 
 /* From the process; filled with a pattern or as it comes. NULL if there is none. */
 void *allocate(size_t align, size_t size, bool filled);
 void free_allocated(void *p);
+
+/* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
+
 void really_free(void *p);
 /* Makes p known as the block b; p is there at once, or when it has been said to be. */
 void remember(Blocks &blocks, const void *p, Block b, bool there = true);

@@ -3,9 +3,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 #include "cuda_runtime.h"
 #include "hostcuda_internal.h"
@@ -91,41 +88,6 @@ bool has_memory(const Op &op) {
 static int device_holding(const void *p, int otherwise) {
     const auto i = block_of(state().device_blocks, p);
     return i == state().device_blocks.end() ? otherwise : i->second.device;
-}
-
-/* Large pages for large memory: all of it is written at once, and a page fault for each 4 KiB takes
- * longer. */
-static void use_large_pages(void *p, size_t size) {
-#ifdef MADV_HUGEPAGE
-    const size_t page = static_cast<size_t>(2) << 20;
-    const uintptr_t at = reinterpret_cast<uintptr_t>(p), first = (at + page - 1) / page * page;
-    const uintptr_t end = (at + size) / page * page;
-    if (end > first) (void)madvise(reinterpret_cast<void *>(first), end - first, MADV_HUGEPAGE);
-#else
-    (void)p;
-    (void)size;
-#endif
-}
-
-void *allocate(size_t align, size_t size, bool filled) {
-    void *p = nullptr;
-#ifdef _WIN32
-    p = _aligned_malloc(size, align);
-    if (!p) return nullptr;
-#else
-    if (posix_memalign(&p, align, size) != 0) return nullptr;
-#endif
-    use_large_pages(p, size);
-    if (filled) memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
-    return p;
-}
-
-void free_allocated(void *p) {
-#ifdef _WIN32
-    _aligned_free(p);
-#else
-    free(p);
-#endif
 }
 
 void remember(Blocks &blocks, const void *p, Block b, bool there) {

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include <unistd.h>
+
 #include "hostcuda.h"
 #include "tap.h"
 
@@ -327,6 +329,54 @@ static void test_memory() {
     REFUSED(cudaMemsetAsync(p, 0, 100, k.a), cudaErrorInvalidValue, "after which it is refused");
 }
 
+#ifdef __linux__
+static size_t resident_bytes() {
+    size_t all = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%zu %zu", &all, &pages) != 2) pages = 0;
+    fclose(f);
+    return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/* Whether the system can read a byte, asked without reading it here. */
+static bool can_be_read(const void *at) {
+    int ends[2];
+    if (pipe(ends) != 0) return false;
+    const bool can = write(ends[1], at, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return can;
+}
+
+static bool has_pattern(const char *p, size_t at) {
+    return static_cast<unsigned char>(p[at]) == 0xA5;
+}
+
+/* As on a GPU, memory costs nothing before it is used. */
+static void test_huge_memory() {
+    const size_t size = (static_cast<size_t>(1) << 30) + 1000, at = size / 2;
+    const size_t before = resident_bytes();
+    char *p;
+    cudaMalloc(&p, size);
+    tap_ok(resident_bytes() < before + (64 << 20), "a huge block's pages exist when written to");
+    bool filled = true;
+    for (size_t i = 0; i < size; i += size / 999) filled = filled && has_pattern(p, i);
+    tap_ok(filled && has_pattern(p, size - 1), "before, all of it holds the pattern");
+    cudaMemset(p + at, 7, 1000);
+    cudaDeviceSynchronize();
+    tap_ok(p[at] == 7 && p[at + 999] == 7 && has_pattern(p, at - 1) && has_pattern(p, at + 1000),
+           "what is written stays");
+    tap_ok(!can_be_read(p - 1) && can_be_read(p + size - 1) && !can_be_read(p + size + 4095),
+           "what lies around the block can not be used");
+    REFUSED(cudaMemset(p, 0, size + 1), cudaErrorInvalidValue, "its end is known");
+    cudaFree(p);
+    tap_ok(!can_be_read(p) && hostcuda_leaks(nullptr) == 0, "and it is gone when it is freed");
+}
+#else
+static void test_huge_memory() {}
+#endif
+
 struct inside_t {
     cudaStream_t stream;
     cudaError_t query, malloc_error;
@@ -548,6 +598,7 @@ int main() {
     test_batch();
     test_handles();
     test_memory();
+    test_huge_memory();
     test_host_functions();
     test_faults();
     test_leaks();
