@@ -36,7 +36,7 @@ static void use_large_pages(void *p, size_t size) {
  * Programs allocate far more than they use, as on a GPU it costs nothing. So pages of a huge block
  * exist from their first write on: until then all are those of one small file that holds the
  * pattern. A page that nobody may use lies before and behind the block. */
-#if defined(MFD_CLOEXEC) && defined(MAP_NORESERVE)
+#if defined(__linux__) && defined(MFD_CLOEXEC)
 
 static const size_t HUGE_BLOCK = static_cast<size_t>(256) << 20;
 

@@ -9,7 +9,8 @@
 #include "streampipe_devices.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-static const size_t N = (size_t)4 << 20; /* 12 MB take three times as long there, and go the same ways */
+/* 12 MB take three times as long there, and go the same ways. */
+static const size_t N = (size_t)4 << 20;
 #else
 static const size_t N = (size_t)12 << 20;
 #endif
