@@ -6,7 +6,7 @@
 #include "pipe_common.h"
 
 /* Elements of the smallest and of the largest work, and of each of many callers; how often each of
-   these calls. A sanitizer takes minutes for kernels of 8 MiB; 512 KiB go the same ways. */
+   these calls. A sanitizer takes minutes for kernels of 4 MiB; 512 KiB go the same ways. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
     LEAST = 128 << 10,
@@ -17,7 +17,7 @@ enum {
 #else
 enum {
     LEAST = 128 << 10,
-    MOST = 2 << 20,
+    MOST = 1 << 20,
     CALLED = 64 << 10,
     CALLS = 60
 };
@@ -456,7 +456,7 @@ int main(void) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, MOST * sizeof *x));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, MOST * sizeof *y));
     for (size_t i = 0; i < MOST; ++i) x[i] = (unsigned)(i * 2654435761u);
-    for (size_t count = LEAST; count <= MOST; count *= 16) {
+    for (size_t count = LEAST; count <= MOST; count *= 8) {
         settles(0.1, count);
         settles(1.0, count);
         settles(3.0, count);
