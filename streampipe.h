@@ -11090,9 +11090,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r, siz
     return 2 * (runs > r->limit_threads ? runs : r->limit_threads);
 }
 
-/* Threads to have in all when one had to be made, so that hardly any is made later: twice as many
-   as are enough, because a run that had few beside it when it began has more than its share; but
-   no more than so many runs can use. */
+/* How many threads there shall be once one was missing, so that later hardly any is missing: twice
+   as many as are enough, because a run that began with few beside it holds more than its share;
+   but no more than so many runs can use. */
 SPIPE_PRIV_RARE size_t spipe_priv_threads_ahead(const spipe_resources_t *r, size_t runs) {
     const size_t twice = 2 * spipe_priv_enough_threads(r, runs);
     const size_t most = 2 * (size_t)SPIPE_MAX_THREADS * runs;

@@ -1,6 +1,5 @@
 /* hostcuda: device memory, pinned and registered memory, copies. */
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 

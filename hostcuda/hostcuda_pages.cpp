@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #ifdef __linux__
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -16,7 +17,7 @@
 
 namespace hc {
 
-static const size_t PAGE_BYTES = 4096, LARGE_PAGE_BYTES = static_cast<size_t>(2) << 20;
+static const size_t LARGE_PAGE_BYTES = static_cast<size_t>(2) << 20;
 
 /* Large pages for large memory: all of it is written at once, and a page fault for each 4 KiB takes
  * longer. */
@@ -33,24 +34,23 @@ static void use_large_pages(void *p, size_t size) {
 }
 
 /* ---- Huge blocks -----------------------------------------------------------------------------
- * Programs allocate far more than they use, as on a GPU it costs nothing. So pages of a huge block
- * exist from their first write on: until then all are those of one small file that holds the
- * pattern. A page that nobody may use lies before and behind the block. */
+ * Programs allocate far more device memory than they use, because on a GPU that costs nothing. So a
+ * page of a huge block takes memory from its first write on: until then it is a page of a small
+ * file that holds the pattern. A page before the block and one behind it cannot be read or
+ * written. */
 #if defined(__linux__) && defined(MFD_CLOEXEC)
 
 static const size_t HUGE_BLOCK = static_cast<size_t>(256) << 20;
 
-struct Huge {
-    char *start; /* of all, with both guards */
-    size_t bytes;
-};
-
 static std::mutex huge_lock;
 
-static std::map<void *, Huge> &huge_blocks() {
-    static auto *const all = new std::map<void *, Huge>; /* used until the process ends */
+/* Their addresses and sizes. */
+static std::map<void *, size_t> &huge_blocks() {
+    static auto *const all = new std::map<void *, size_t>; /* used until the process ends */
     return *all;
 }
+
+static size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 /* Bytes of the pattern's file: so that a block is mapped in at most 256 pieces. */
 static size_t pattern_bytes(size_t size) {
@@ -61,7 +61,7 @@ static int open_pattern(size_t bytes) {
     const int file = memfd_create("hostcuda", MFD_CLOEXEC);
     if (file < 0) return file;
     void *at = MAP_FAILED;
-    if (ftruncate(file, static_cast<off_t>(bytes)) == 0)
+    if (posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0)
         at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (at == MAP_FAILED) {
         close(file);
@@ -97,23 +97,22 @@ static void hide_rest(char *end, size_t bytes, bool hidden) {
 }
 
 static void *allocate_huge(size_t size) {
-    const size_t pages = (size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES,
-                 piece = pattern_bytes(size);
-    const Huge h = {static_cast<char *>(mmap(nullptr, pages + 2 * PAGE_BYTES, PROT_NONE,
-                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
-                    pages + 2 * PAGE_BYTES};
-    if (h.start == MAP_FAILED) return nullptr;
-    char *const p = h.start + PAGE_BYTES;
+    const size_t page = page_bytes(), piece = pattern_bytes(size);
+    const size_t pages = (size + page - 1) / page * page, all = pages + 2 * page;
+    void *const start =
+        mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return nullptr;
+    char *const p = static_cast<char *>(start) + page;
     const int file = open_pattern(piece);
     const bool mapped = file >= 0 && map_pattern(p, pages, piece, file);
     if (file >= 0) close(file);
     if (!mapped) {
-        munmap(h.start, h.bytes);
+        munmap(start, all);
         return nullptr;
     }
     hide_rest(p + size, pages - size, true);
     const std::lock_guard<std::mutex> lock(huge_lock);
-    huge_blocks()[p] = h;
+    huge_blocks()[p] = size;
     return p;
 }
 
@@ -121,9 +120,10 @@ static bool free_huge(void *p) {
     const std::lock_guard<std::mutex> lock(huge_lock);
     const auto i = huge_blocks().find(p);
     if (i == huge_blocks().end()) return false;
-    const Huge &h = i->second;
-    hide_rest(h.start + h.bytes - 2 * PAGE_BYTES, 2 * PAGE_BYTES, false);
-    munmap(h.start, h.bytes);
+    const size_t size = i->second, page = page_bytes(), pages = (size + page - 1) / page * page;
+    char *const at = static_cast<char *>(p);
+    hide_rest(at + size, pages - size, false);
+    munmap(at - page, pages + 2 * page);
     huge_blocks().erase(i);
     return true;
 }
@@ -139,7 +139,7 @@ static bool free_huge(void *) { return false; }
 
 void *allocate(size_t align, size_t size, bool filled) {
     void *p = nullptr;
-    if (filled && size >= HUGE_BLOCK && align <= PAGE_BYTES) p = allocate_huge(size);
+    if (filled && size >= HUGE_BLOCK) p = allocate_huge(size); /* of whole pages: aligned enough */
     if (p) return p;
 #ifdef _WIN32
     p = _aligned_malloc(size, align);

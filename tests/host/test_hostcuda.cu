@@ -6,7 +6,10 @@
 #include <thread>
 #include <vector>
 
+#ifdef __linux__
+#include <sys/resource.h>
 #include <unistd.h>
+#endif
 
 #include "hostcuda.h"
 #include "tap.h"
@@ -355,10 +358,11 @@ static bool has_pattern(const char *p, size_t at) {
 
 /* As on a GPU, memory costs nothing before it is used. */
 static void test_huge_memory() {
-    const size_t size = (static_cast<size_t>(1) << 30) + 1000, at = size / 2;
-    const size_t before = resident_bytes();
-    char *p;
-    cudaMalloc(&p, size);
+    const size_t size = (static_cast<size_t>(512) << 20) + 1000, at = size / 2;
+    const size_t before = resident_bytes(), page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    char *p = nullptr;
+    GIVEN(cudaMalloc(&p, size), "a huge block can be had");
+    if (!p) return;
 #ifdef __SANITIZE_THREAD__
     (void)before;
     tap_skip("a huge block's pages exist when written to", "ThreadSanitizer keeps more for each");
@@ -372,11 +376,21 @@ static void test_huge_memory() {
     cudaDeviceSynchronize();
     tap_ok(p[at] == 7 && p[at + 999] == 7 && has_pattern(p, at - 1) && has_pattern(p, at + 1000),
            "what is written stays");
-    tap_ok(!can_be_read(p - 1) && can_be_read(p + size - 1) && !can_be_read(p + size + 4095),
+    tap_ok(!can_be_read(p - 1) && can_be_read(p + size - 1) && !can_be_read(p + size + page),
            "what lies around the block can not be used");
     REFUSED(cudaMemset(p, 0, size + 1), cudaErrorInvalidValue, "its end is known");
     cudaFree(p);
     tap_ok(!can_be_read(p) && hostcuda_leaks(nullptr) == 0, "and it is gone when it is freed");
+    rlimit files, none;
+    getrlimit(RLIMIT_NOFILE, &files);
+    none = files;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+    const cudaError_t e = cudaMalloc(&p, static_cast<size_t>(256) << 20);
+    setrlimit(RLIMIT_NOFILE, &files);
+    tap_ok(e == cudaSuccess && has_pattern(p, 0) && has_pattern(p, (256 << 20) - 1),
+           "where no file can be opened for the pattern, the block is filled at once");
+    cudaFree(p);
 }
 #else
 static void test_huge_memory() {}
