@@ -2762,13 +2762,16 @@ enum {
     SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
                                            there are fewer CPUs, it drains what is little: */
     SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
+    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* in a chunk, for each multiprocessor: 256 threads of one
+                                           value. Kernels of so few take 1.5 times as long as their
+                                           share, those of more less, by the fourth power (NOTES) */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* the most runs of each of them */
-    SPIPE_PRIV_TRY_EVERY = 3,           /* unstaged: of so many runs, one tries another way */
+    SPIPE_PRIV_TRY_EVERY = 5,           /* unstaged: of so many runs, one tries another way */
     SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
     SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
@@ -2789,7 +2792,10 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP  0.25 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_KERNEL_GAP 0.05 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_MOST_UNDERFILLED                                                                \
+    0.5                             /* of a kernel's time: a chunk of few threads takes at most so
+                                       much longer */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_SLOTS_LOSE                                                                      \
     0.07                             /* of the busiest engine, where the slots just suffice:
@@ -3248,9 +3254,10 @@ struct spipe_priv_way;
 /* What a run may use of the machine that it is on. */
 typedef struct spipe_priv_machine {
     size_t cpus;
-    double cache;  /* bytes of the last-level cache; 0 = not known */
-    double memory; /* bytes of device memory that slots may take */
-    size_t runs;   /* runs that share the machine, this one included; 0 = not known */
+    double cache;     /* bytes of the last-level cache; 0 = not known */
+    double memory;    /* bytes of device memory that slots may take */
+    double few_bytes; /* in a chunk that takes 1.5 times its share, as it does not fill the GPU */
+    size_t runs;      /* runs that share the machine, this one included; 0 = not known */
     /* The time of a way beside other runs, or NULL; in beside.h. */
     double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
                      const struct spipe_priv_way *y, double alone);
@@ -3402,6 +3409,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.machine.cpus = cpus;
+    w.machine.few_bytes = (double)facts->num_sms * (double)SPIPE_PRIV_FEW_BYTES;
     w.machine.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
@@ -3473,8 +3481,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b, double equals_lo
 }
 
 /* How many batches a way makes of the whole. */
-SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_num_batches(const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
     const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
     return spipe_priv_real(full) + 1.0;
@@ -3578,6 +3586,15 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
         e->issue += e->drain; /* the calling thread drains */
 }
 
+/* How much longer kernels take for chunks that do not fill the GPU: what counts is the side, in or
+   out, where a chunk has fewer bytes, as there is usually a thread for each value. */
+SPIPE_PRIV_OFTEN double spipe_priv_underfilled(const spipe_priv_work_t *w, double elements) {
+    const double least = spipe_priv_min(w->in, w->out);
+    double x = w->machine.few_bytes / elements / (least > 0.0 ? least : w->held);
+    x *= x;
+    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_MOST_UNDERFILLED);
+}
+
 /* One batch's time through all engines, with so many seconds of its copies. */
 SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_engines_t *e,
                                           double copies) {
@@ -3599,7 +3616,7 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
     /* Two kernel streams: while one launches a kernel, that of the other runs. */
-    e.kernel = kernel + SPIPE_PRIV_KERNEL_GAP * c->launch_s;
+    e.kernel = kernel * spipe_priv_underfilled(w, elements) + SPIPE_PRIV_KERNEL_GAP * c->launch_s;
     e.kernel = spipe_priv_max(e.kernel, 0.5 * (kernel + c->launch_s * launches));
     e.chain = kernel + 1.5 * c->launch_s * launches; /* longer in an idle stream */
     e.issue = c->call_s * (y->replay ? 1.0 : calls);
@@ -8769,9 +8786,11 @@ SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k
     return way->tries < 2 || (staged && SPIPE_PRIV_STAGED_CHANCE * way->best_s < best->best_s);
 }
 
-/* The candidate for the next run: the least tried that is worth a run, else the fastest. The law
-   knows ways without staging well, so two of three runs are of the fastest of these so far: a
-   typical run is fast from the second one on. */
+/* The candidate for the next run: one that is worth a run, else the fastest. With staging the least
+   tried comes first. The law knows ways without staging well, so there the one predicted to be the
+   fastest comes first, and four of five runs are of the fastest so far. A typical run is then fast
+   from the second one on; the run after another candidate's is not, as everything is arranged
+   anew. */
 SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
     const size_t best = spipe_priv_fastest(t);
     size_t k, next = t->num;
@@ -8781,7 +8800,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
     }
     for (k = 0; k < t->num; ++k) {
         if (!spipe_priv_worth_a_run(t, k)) continue;
-        if (next == t->num || t->ways[k].tries < t->ways[next].tries) next = k;
+        if (next == t->num ||
+            (t->ways[k].staging == SPIPE_STAGING_COPY && t->ways[k].tries < t->ways[next].tries)) {
+            next = k;
+        }
     }
     if (next < t->num) return next;
     t->over = 1;
@@ -8905,18 +8927,18 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     spipe_priv_way_t *way = &t->ways[t->current];
     const double took = 1e-3 * p->report.wall_ms;
     spipe_priv_work_t w;
-    double kernel;
     if (t->num == 0 || t->over || p->request.desc.timeline) return;
     if (way->tries < SPIPE_PRIV_TRIES) {
         if (way->tries == 0 || took < way->best_s) way->best_s = took;
         ++way->tries;
     }
     if (++t->num_runs > SPIPE_PRIV_CANDIDATES) return;
-    w = spipe_priv_request_work(&p->request, 0.0);
-    kernel = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
-    if (t->kernel_s >= 0.0 && kernel >= t->kernel_s) return;
-    if (t->num_runs > 2 && t->kernel_s - kernel < SPIPE_PRIV_LESS_KERNEL * took) return;
-    t->kernel_s = kernel;
+    w = spipe_priv_request_work(&p->request, t->kernel_s);
+    if (t->num_runs > 2) w.kernel_s -= SPIPE_PRIV_LESS_KERNEL * took;
+    if (t->kernel_s >= 0.0) { /* the same question as solving answers, but asked once */
+        if (w.kernel_s <= 0.0 || spipe_priv_predict(&p->request.costs, &w, way) <= took) return;
+    }
+    t->kernel_s = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
     spipe_priv_list_again(p, took);
 }
 

@@ -14,8 +14,8 @@
                   urgent  p50 0.509 ms, p95 0.640, p99 0.801
                   others  p50 1.023 ms, p95 2.117, p99 2.249
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.230 ms, p95 0.556, p99 0.641
-                  others  p50 0.381 ms, p95 0.608, p99 0.652
+                  urgent  p50 0.245 ms, p95 0.540, p99 0.608
+                  others  p50 0.373 ms, p95 0.619, p99 0.656
                 at most 2432 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */

@@ -89,6 +89,7 @@ static void scene_plan(scene_t *s) {
 static scene_t random_scene(int pageable, int kept) {
     static const double kernels[] = {0.0, 0.1, 0.5, 1.0, 3.0};
     static const size_t cpus[] = {1, 2, 4, 8, 16, 64};
+    static const int sms[] = {0, 20, 132}; /* not known, a laptop's, an H100's */
     scene_t s;
     spipe_priv_request_t *r = &s.request;
     int k, stages = 1 + (int)(pipe_random() % 3);
@@ -107,6 +108,7 @@ static scene_t random_scene(int pageable, int kept) {
         if (pipe_random() % 4 == 0) spipe_stage_elementwise(&r->desc, stage);
         if (pipe_random() % 4 == 0) spipe_stage_replayable(&r->desc, stage);
     }
+    r->facts.num_sms = sms[pipe_random() % 3];
     s.cache = pipe_random() % 3 ? random_scale(4e6, 300e6) : 0.0;
     s.kernel_share = kernels[pipe_random() % 5];
     scene_count(&s, random_scale(1e3, 4e9));
@@ -716,6 +718,31 @@ static void test_faster_link(void) {
            compared);
 }
 
+/* A chunk that fills a small GPU need not fill a large one. Where no chunk of the work would fill
+   it, all take as much longer, and their size is not a matter of the GPU's. */
+static void test_larger_gpu(void) {
+    const double most = 1.0 + 0.9 * SPIPE_PRIV_MOST_UNDERFILLED;
+    int k, compared = 0, larger = 0, good = 1;
+    pipe_seed = 9u;
+    for (k = 0; k < 2000 && good; ++k) {
+        scene_t small = random_scene(0, 1), large;
+        if (small.request.facts.num_sms == 0 || small.kernel_share < 0.9) continue;
+        large = small;
+        large.request.facts.num_sms *= 1 + (int)(pipe_random() % 8);
+        scene_plan(&large);
+        if (!comparable(&small, &large)) continue;
+        if (spipe_priv_underfilled(&large.work, (double)small.ways[0].chunk) > most) continue;
+        ++compared;
+        larger += large.ways[0].chunk > small.ways[0].chunk;
+        good &= (double)large.ways[0].chunk >= 0.9 * (double)small.ways[0].chunk;
+        if (!good) tell("small", &small);
+        if (!good) tell("large", &large);
+    }
+    tap_ok(good && compared > 100 && larger > 20,
+           "more multiprocessors do not make chunks smaller, but in %d of %d pairs larger", larger,
+           compared);
+}
+
 /* Each figure of the costs by itself: rates up, times down. */
 static void test_better_machine(void) {
     static const double si[] = {
@@ -950,6 +977,7 @@ int main(void) {
     test_measured_files();
     test_split();
     test_faster_link();
+    test_larger_gpu();
     test_better_machine();
     test_solve();
     test_slow_host();

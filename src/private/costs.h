@@ -99,13 +99,16 @@ enum {
     SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
                                            there are fewer CPUs, it drains what is little: */
     SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
+    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* in a chunk, for each multiprocessor: 256 threads of one
+                                           value. Kernels of so few take 1.5 times as long as their
+                                           share, those of more less, by the fourth power (NOTES) */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* the most runs of each of them */
-    SPIPE_PRIV_TRY_EVERY = 3,           /* unstaged: of so many runs, one tries another way */
+    SPIPE_PRIV_TRY_EVERY = 5,           /* unstaged: of so many runs, one tries another way */
     SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
     SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
@@ -126,7 +129,10 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP  0.25 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_KERNEL_GAP 0.05 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_MOST_UNDERFILLED                                                                \
+    0.5                             /* of a kernel's time: a chunk of few threads takes at most so
+                                       much longer */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_SLOTS_LOSE                                                                      \
     0.07                             /* of the busiest engine, where the slots just suffice:

@@ -54,8 +54,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b, double equals_lo
 }
 
 /* How many batches a way makes of the whole. */
-SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_num_batches(const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
     const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
     return spipe_priv_real(full) + 1.0;
@@ -159,6 +159,15 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
         e->issue += e->drain; /* the calling thread drains */
 }
 
+/* How much longer kernels take for chunks that do not fill the GPU: what counts is the side, in or
+   out, where a chunk has fewer bytes, as there is usually a thread for each value. */
+SPIPE_PRIV_OFTEN double spipe_priv_underfilled(const spipe_priv_work_t *w, double elements) {
+    const double least = spipe_priv_min(w->in, w->out);
+    double x = w->machine.few_bytes / elements / (least > 0.0 ? least : w->held);
+    x *= x;
+    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_MOST_UNDERFILLED);
+}
+
 /* One batch's time through all engines, with so many seconds of its copies. */
 SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_engines_t *e,
                                           double copies) {
@@ -180,7 +189,7 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
     /* Two kernel streams: while one launches a kernel, that of the other runs. */
-    e.kernel = kernel + SPIPE_PRIV_KERNEL_GAP * c->launch_s;
+    e.kernel = kernel * spipe_priv_underfilled(w, elements) + SPIPE_PRIV_KERNEL_GAP * c->launch_s;
     e.kernel = spipe_priv_max(e.kernel, 0.5 * (kernel + c->launch_s * launches));
     e.chain = kernel + 1.5 * c->launch_s * launches; /* longer in an idle stream */
     e.issue = c->call_s * (y->replay ? 1.0 : calls);

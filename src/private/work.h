@@ -38,9 +38,10 @@ struct spipe_priv_way;
 /* What a run may use of the machine that it is on. */
 typedef struct spipe_priv_machine {
     size_t cpus;
-    double cache;  /* bytes of the last-level cache; 0 = not known */
-    double memory; /* bytes of device memory that slots may take */
-    size_t runs;   /* runs that share the machine, this one included; 0 = not known */
+    double cache;     /* bytes of the last-level cache; 0 = not known */
+    double memory;    /* bytes of device memory that slots may take */
+    double few_bytes; /* in a chunk that takes 1.5 times its share, as it does not fill the GPU */
+    size_t runs;      /* runs that share the machine, this one included; 0 = not known */
     /* The time of a way beside other runs, or NULL; in beside.h. */
     double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
                      const struct spipe_priv_way *y, double alone);
@@ -192,6 +193,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.machine.cpus = cpus;
+    w.machine.few_bytes = (double)facts->num_sms * (double)SPIPE_PRIV_FEW_BYTES;
     w.machine.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);

@@ -10,7 +10,7 @@
     THE SIDES    versus_side.cu compiled twice into shared objects, with the old header (of commit
                  OLD_COMMIT) and with the new one. Both use one CUDA runtime and one context.
     HOW          The host's clock around spipe_pipeline_run (kept) or spipe_run (once), everything
-                 idle before it. Kept pipelines first run 30 times, by turns and not timed (20 at 4
+                 idle before it. Kept pipelines first run 45 times, by turns and not timed (20 at 4
                  GiB, and from 256 MiB on if pageable), so that what they try is over. Then each
                  round runs both sides in random order. Speed is the old side's median by the new
                  side's: above 1 the new one is faster. In brackets: 5 % and 95 % of it, pairs and
@@ -164,13 +164,17 @@ static std::vector<row_t> make_rows() {
     return rows;
 }
 
+enum {
+    WARM_RUNS = 45
+};
+
 static int warm_runs(const row_t *r) {
     if (opt.smoke) return 2;
     if (!r->kept) return 2;
-    /* a trial takes up to 20 runs if arrays are staged, else 30, as one of three is of a challenger
+    /* a trial takes up to 20 runs if arrays are staged, else 45, as one of five is of a challenger
      */
     const size_t few_from = (r->pinned ? 1024 : 256) * BENCH_MIB;
-    return r->bytes >= few_from ? 20 : 30;
+    return r->bytes >= few_from ? 20 : WARM_RUNS;
 }
 
 static int rounds_of(const row_t *r) {
@@ -829,7 +833,7 @@ static void sweep_row(row_t *r) {
         } else
             (void)run_ms(r, 1, kept);
         race(r, kept, rings, runs, &early);
-        for (int k = 1 + runs; k < (opt.smoke ? 4 : 30); ++k) (void)run_ms(r, 1, kept);
+        for (int k = 1 + runs; k < (opt.smoke ? 4 : WARM_RUNS); ++k) (void)run_ms(r, 1, kept);
         race(r, kept, rings, (runs + 1) / 2, &late);
         destroy(r, 1, kept);
     }
@@ -846,7 +850,7 @@ static void run_sweep(std::vector<row_t> *rows) {
     printf(
         "\nThe new side beside the best hand-written ring: ring's time by the side's, [quartiles]\n"
         "%-33s %8s %-6s %9s  %-21s  %9s  %-21s  %s\n",
-        "row", "ring ms", "chunk", "new ms", "from the 2nd run on", "new ms", "from the 30th on",
+        "row", "ring ms", "chunk", "new ms", "from the 2nd run on", "new ms", "from the 45th on",
         "plan at last");
     fflush(stdout);
     for (row_t &r : *rows) sweep_row(&r);

@@ -23,7 +23,8 @@ enum {
 };
 #endif
 enum {
-    RUNS = 40 /* one by itself, then all candidates up to four times, and a few more */
+    /* some by themselves, then all candidates twice, each among runs of the fastest one */
+    RUNS = SPIPE_PRIV_TRY_FROM + 2 * SPIPE_PRIV_TRY_EVERY * SPIPE_PRIV_CANDIDATES
 };
 
 static __global__ void twice_kernel(const unsigned *x, unsigned *y, size_t n) {
