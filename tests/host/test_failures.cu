@@ -348,6 +348,44 @@ static void test_late_host_stage(void) {
     (void)cudaDeviceReset();
 }
 
+/* Waits until two threads are here, by counters that order nothing: ThreadSanitizer then sees what
+   the library does to order what they do next. */
+static cudaError_t fail_together(void *dst, size_t first, size_t count, void *user) {
+    int *here = (int *)user, k;
+    memset(dst, 0, count);
+    (void)__atomic_fetch_add(here, 1, __ATOMIC_RELAXED);
+    for (k = 0; k < 10000 && __atomic_load_n(here, __ATOMIC_RELAXED) < 2; ++k) usleep(1000);
+    return first < 2 * (size_t)CHUNK ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+/* Two threads fail at once, at the first and the second chunk: the first one is reported. */
+static void test_two_fail(void) {
+    world_t w = {
+        pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE), {0, 1, 1}, 0, 0};
+    int runs, here, good = 1;
+    for (runs = 0; runs < 20; ++runs) {
+        spipe_desc_t d = spipe_desc_default();
+        spipe_report_t r;
+        cudaError_t e;
+        here = 0;
+        d.chunk = CHUNK;
+        d.count = N;
+        d.threads = 2;
+        spipe_add_source_at(&d, fail_together, &here, 1);
+        spipe_add_output(&d, w.y.at, 1);
+        spipe_add_stage(&d, "mix", pipe_mix_stage, &w.args);
+        e = spipe_run(&d, &r);
+        good &= e == cudaErrorInvalidValue && here >= 2;
+        good &= r.failure.error == e && r.failure.chunk == 0 && r.failure.chunks_whole == 0;
+        if (!good)
+            tap_note("chunk %zu, %zu whole: %s", r.failure.chunk, r.failure.chunks_whole,
+                     r.failure.message);
+    }
+    tap_ok(good, "two threads fail at once: the earlier chunk is reported, 20 times");
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
 static void test_gpu_errors(void) {
     int what, prompt, checked;
     for (checked = 0; checked < 2; ++checked) {
@@ -379,6 +417,7 @@ int main(void) {
     test_no_room();
     test_gpu_errors();
     test_late_host_stage();
+    test_two_fail();
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */
