@@ -389,8 +389,8 @@ static void test_call_part(int no_wait) {
     spipe_desc_t call = p.d;
     call.no_wait = no_wait;
     spipe_add_stage(&call, "add", add, NULL);
-    p.d.chunk = ((size_t)5 << 20) / 4; /* with its output 10 MiB */
-    p.d.depth = 2;
+    p.d.chunk = ((size_t)5 << 20) / 8; /* with its output 5 MiB; with 32 bits 4 MiB each at most */
+    p.d.depth = 4;
     spipe_add_stage(&p.d, "hold", hold, p.r);
     beside.call = &call;
     SPIPE_CHECK(spipe_run(&p.d, NULL));

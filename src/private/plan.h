@@ -9,7 +9,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spip
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
     if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
         y.chunk = spipe_priv_part_of(p->work, parts);
         if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
         spipe_priv_consider(p, &y);
