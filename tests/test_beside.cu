@@ -385,12 +385,13 @@ static cudaError_t hold(const spipe_chunk_t *c, void *user) {
 /* A call of spipe_run plans for a seventh as well, even where another run holds 20 of 24 MiB: it
    waits for them, because few large chunks are faster for all runs together. */
 static void test_call_part(int no_wait) {
+    const size_t halves = sizeof(size_t) < 8 ? 2 : 1; /* a buffer has less than 4 MiB there */
     part_t p = begin_part();
     spipe_desc_t call = p.d;
     call.no_wait = no_wait;
     spipe_add_stage(&call, "add", add, NULL);
-    p.d.chunk = ((size_t)5 << 20) / 8; /* with its output 5 MiB; with 32 bits 4 MiB each at most */
-    p.d.depth = 4;
+    p.d.chunk = ((size_t)5 << 20) / 4 / halves; /* all slots, with their outputs: 20 MiB */
+    p.d.depth = 2 * halves;
     spipe_add_stage(&p.d, "hold", hold, p.r);
     beside.call = &call;
     SPIPE_CHECK(spipe_run(&p.d, NULL));
