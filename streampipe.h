@@ -2762,9 +2762,11 @@ enum {
     SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
                                            there are fewer CPUs, it drains what is little: */
     SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
-    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* in a chunk, for each multiprocessor: 256 threads of one
-                                           value. Kernels of so few take 1.5 times as long as their
-                                           share, those of more less, by the fourth power (NOTES) */
+    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* for each multiprocessor: a float for each of 256 threads.
+                                           A kernel takes longer than its share of the whole by the
+                                           fourth power of (so many / the bytes of its chunk), but
+                                           at most by UNDERFILLED of its time (rings by hand, H100
+                                           and H200, 2026-11-27, tests/bench/NOTES.md) */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
@@ -2792,10 +2794,8 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP 0.05 /* of launch_s, between kernels of two streams in turns */
-#define SPIPE_PRIV_MOST_UNDERFILLED                                                                \
-    0.5                             /* of a kernel's time: a chunk of few threads takes at most so
-                                       much longer */
+#define SPIPE_PRIV_KERNEL_GAP  0.05 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_UNDERFILLED 0.5  /* at most; FEW_BYTES says of what */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_SLOTS_LOSE                                                                      \
     0.07                             /* of the busiest engine, where the slots just suffice:
@@ -3256,7 +3256,7 @@ typedef struct spipe_priv_machine {
     size_t cpus;
     double cache;     /* bytes of the last-level cache; 0 = not known */
     double memory;    /* bytes of device memory that slots may take */
-    double few_bytes; /* in a chunk that takes 1.5 times its share, as it does not fill the GPU */
+    double few_bytes; /* a chunk of so few does not fill the GPU; 0 = not known */
     size_t runs;      /* runs that share the machine, this one included; 0 = not known */
     /* The time of a way beside other runs, or NULL; in beside.h. */
     double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
@@ -3586,13 +3586,14 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
         e->issue += e->drain; /* the calling thread drains */
 }
 
-/* How much longer kernels take for chunks that do not fill the GPU: what counts is the side, in or
-   out, where a chunk has fewer bytes, as there is usually a thread for each value. */
+/* How many times its share of the whole a chunk's kernel takes: more than once if the chunk does
+   not fill the GPU. How many threads it has is not known; usually one for each value that goes in
+   or that comes out, whichever are fewer. */
 SPIPE_PRIV_OFTEN double spipe_priv_underfilled(const spipe_priv_work_t *w, double elements) {
     const double least = spipe_priv_min(w->in, w->out);
     double x = w->machine.few_bytes / elements / (least > 0.0 ? least : w->held);
     x *= x;
-    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_MOST_UNDERFILLED);
+    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_UNDERFILLED);
 }
 
 /* One batch's time through all engines, with so many seconds of its copies. */
@@ -8935,7 +8936,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     if (++t->num_runs > SPIPE_PRIV_CANDIDATES) return;
     w = spipe_priv_request_work(&p->request, t->kernel_s);
     if (t->num_runs > 2) w.kernel_s -= SPIPE_PRIV_LESS_KERNEL * took;
-    if (t->kernel_s >= 0.0) { /* the same question as solving answers, but asked once */
+    if (t->kernel_s >= 0.0) { /* only a run shorter than predicted tells more */
         if (w.kernel_s <= 0.0 || spipe_priv_predict(&p->request.costs, &w, way) <= took) return;
     }
     t->kernel_s = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);

@@ -721,7 +721,7 @@ static void test_faster_link(void) {
 /* A chunk that fills a small GPU need not fill a large one. Where no chunk of the work would fill
    it, all take as much longer, and their size is not a matter of the GPU's. */
 static void test_larger_gpu(void) {
-    const double most = 1.0 + 0.9 * SPIPE_PRIV_MOST_UNDERFILLED;
+    const double most = 1.0 + 0.9 * SPIPE_PRIV_UNDERFILLED;
     int k, compared = 0, larger = 0, good = 1;
     pipe_seed = 9u;
     for (k = 0; k < 2000 && good; ++k) {

@@ -99,9 +99,11 @@ enum {
     SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
                                            there are fewer CPUs, it drains what is little: */
     SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
-    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* in a chunk, for each multiprocessor: 256 threads of one
-                                           value. Kernels of so few take 1.5 times as long as their
-                                           share, those of more less, by the fourth power (NOTES) */
+    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* for each multiprocessor: a float for each of 256 threads.
+                                           A kernel takes longer than its share of the whole by the
+                                           fourth power of (so many / the bytes of its chunk), but
+                                           at most by UNDERFILLED of its time (rings by hand, H100
+                                           and H200, 2026-11-27, tests/bench/NOTES.md) */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
@@ -129,10 +131,8 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP 0.05 /* of launch_s, between kernels of two streams in turns */
-#define SPIPE_PRIV_MOST_UNDERFILLED                                                                \
-    0.5                             /* of a kernel's time: a chunk of few threads takes at most so
-                                       much longer */
+#define SPIPE_PRIV_KERNEL_GAP  0.05 /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_UNDERFILLED 0.5  /* at most; FEW_BYTES says of what */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_SLOTS_LOSE                                                                      \
     0.07                             /* of the busiest engine, where the slots just suffice:

@@ -159,13 +159,14 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
         e->issue += e->drain; /* the calling thread drains */
 }
 
-/* How much longer kernels take for chunks that do not fill the GPU: what counts is the side, in or
-   out, where a chunk has fewer bytes, as there is usually a thread for each value. */
+/* How many times its share of the whole a chunk's kernel takes: more than once if the chunk does
+   not fill the GPU. How many threads it has is not known; usually one for each value that goes in
+   or that comes out, whichever are fewer. */
 SPIPE_PRIV_OFTEN double spipe_priv_underfilled(const spipe_priv_work_t *w, double elements) {
     const double least = spipe_priv_min(w->in, w->out);
     double x = w->machine.few_bytes / elements / (least > 0.0 ? least : w->held);
     x *= x;
-    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_MOST_UNDERFILLED);
+    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_UNDERFILLED);
 }
 
 /* One batch's time through all engines, with so many seconds of its copies. */

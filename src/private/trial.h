@@ -323,7 +323,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     if (++t->num_runs > SPIPE_PRIV_CANDIDATES) return;
     w = spipe_priv_request_work(&p->request, t->kernel_s);
     if (t->num_runs > 2) w.kernel_s -= SPIPE_PRIV_LESS_KERNEL * took;
-    if (t->kernel_s >= 0.0) { /* the same question as solving answers, but asked once */
+    if (t->kernel_s >= 0.0) { /* only a run shorter than predicted tells more */
         if (w.kernel_s <= 0.0 || spipe_priv_predict(&p->request.costs, &w, way) <= took) return;
     }
     t->kernel_s = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);

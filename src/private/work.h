@@ -40,7 +40,7 @@ typedef struct spipe_priv_machine {
     size_t cpus;
     double cache;     /* bytes of the last-level cache; 0 = not known */
     double memory;    /* bytes of device memory that slots may take */
-    double few_bytes; /* in a chunk that takes 1.5 times its share, as it does not fill the GPU */
+    double few_bytes; /* a chunk of so few does not fill the GPU; 0 = not known */
     size_t runs;      /* runs that share the machine, this one included; 0 = not known */
     /* The time of a way beside other runs, or NULL; in beside.h. */
     double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
