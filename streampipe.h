@@ -4549,6 +4549,7 @@ typedef struct spipe_priv_route {
     int chain[SPIPE_MAX_STAGES];
     unsigned after[SPIPE_MAX_STAGES]; /* stages that stage i waits for, as bits */
     unsigned leaves;                  /* stages that no other waits for, as bits */
+    unsigned awaited; /* stages for which another stream or the host waits, as bits */
     int num_steps, num_segments;
 
     struct {
@@ -4577,8 +4578,8 @@ typedef struct spipe_priv_slot {
     unsigned char *pin_out[SPIPE_MAX_BUFFERS];   /* pinned twin that is drained, or NULL */
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
-    cudaEvent_t stage_done[SPIPE_MAX_STAGES];
-    size_t filled, drained, whole; /* 1 + the last batch that was */
+    cudaEvent_t stage_done[SPIPE_MAX_STAGES]; /* NULL if nothing waits for the stage */
+    size_t filled, drained, whole;            /* 1 + the last batch that was */
     size_t host_done[SPIPE_MAX_STAGES];
     spipe_chunk_t view; /* what a stage on the device sees */
 } spipe_priv_slot_t;
@@ -5771,6 +5772,20 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
     if (t->num_chains == 0) t->num_chains = 1; /* without stages: chains have the streams */
 }
 
+/* The stages that need an event: those before the copies out, before a stage of another chain or
+   the same stage of the next batch, and host stages. Within a chain the stream keeps the order. */
+SPIPE_PRIV_RARE unsigned spipe_priv_awaited(const spipe_priv_route_t *t, const spipe_desc_t *d) {
+    unsigned awaited = t->leaves;
+    int s, j;
+    for (s = 0; s < d->num_stages; ++s) {
+        if (d->stages[s].host || d->stages[s].ordered) awaited |= SPIPE_BIT(s);
+        for (j = 0; j < d->num_stages; ++j) {
+            if (t->chain[j] != t->chain[s]) awaited |= t->after[s] & SPIPE_BIT(j);
+        }
+    }
+    return awaited;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
     t->steps[t->num_steps].what = what;
     t->steps[t->num_steps++].stage = stage;
@@ -5825,6 +5840,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_
         t->leaves &= ~t->after[i];
     }
     spipe_priv_route_chains(t, d, order);
+    t->awaited = spipe_priv_awaited(t, d);
     spipe_priv_route_steps(t, d, order);
 }
 
@@ -5924,8 +5940,11 @@ SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
 /* How many events the plan's slots still lack. */
 SPIPE_PRIV_RARE size_t spipe_priv_events_to_make(const spipe_priv_pipeline_t *p) {
     const size_t made = p->streams.num_slot_events, depth = p->plan.depth;
+    unsigned stages;
+    size_t each = 2;
     if (depth <= made || !spipe_priv_needs_events(p)) return 0;
-    return (depth - made) * (2 + (size_t)p->request.desc.num_stages);
+    for (stages = p->route.awaited; stages; stages &= stages - 1) ++each;
+    return (depth - made) * each;
 }
 
 /* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
@@ -5960,6 +5979,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (i = 0; i < p->request.desc.num_stages; ++i) {
+            if (!(p->route.awaited & SPIPE_BIT(i))) continue;
             SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
         }
     }

@@ -1,6 +1,9 @@
 /*  test_stages.cu -- stages run in line by default, in a graph by name, in order if marked, on
     the host if asked; a stage that fails is reported with its name and chunk. */
 #include "pipe_common.h"
+#ifdef __HOSTCUDA__
+#include "hostcuda.h"
+#endif
 
 static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                              SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
@@ -97,6 +100,9 @@ static void test_line(spipe_schedule_t schedule, int *x, int *y) {
         snprintf(names[k], sizeof names[k], "s%d", k);
         spipe_add_stage(&d, names[k], linear_stage, &l[k]);
     }
+#ifdef __HOSTCUDA__
+    const long before = hostcuda_calls("cudaEventRecord");
+#endif
     const int ran = runs(&d);
     for (i = 0; i < N; ++i) {
         unsigned v = (unsigned)x[i];
@@ -105,6 +111,13 @@ static void test_line(spipe_schedule_t schedule, int *x, int *y) {
     }
     tap_ok(ran && wrong == 0, "twelve stages in line follow each other, %s",
            spipe_schedule_name(schedule));
+#ifdef __HOSTCUDA__
+    /* after the copies in, the last stage and the copies out; and checkpoints */
+    const size_t most = 3 * ((N + CHUNK - 1) / CHUNK) + 8;
+    const size_t records = (size_t)(hostcuda_calls("cudaEventRecord") - before);
+    tap_ok(records <= most, "and no event is recorded that nothing waits for: %zu of %zu", records,
+           most);
+#endif
 }
 
 /* An ordered stage: a running sum with its carry in a resident buffer. One thread: the order of
@@ -124,19 +137,21 @@ static cudaError_t scan_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 1, int), SPIPE_BUF(c, 2, unsigned long long), c->count);
 }
 
-static void test_ordered(spipe_schedule_t schedule, int *x, int *y) {
+static void test_ordered(spipe_schedule_t schedule, int *x, int *y, int followed) {
     unsigned long long carry = 17, expect = 17;
+    linear_t doubled = {1, 1, 1, 2, 0, 0};
     spipe_desc_t d = start(schedule, x, y);
     int i, wrong = 0;
     spipe_add_resident(&d, &carry, sizeof carry, SPIPE_UPLOAD | SPIPE_DOWNLOAD);
     spipe_stage_ordered(&d, spipe_add_stage(&d, "scan", scan_stage, NULL));
+    if (followed) spipe_add_stage(&d, "double", linear_stage, &doubled);
     const int ran = runs(&d);
     for (i = 0; i < N; ++i) {
         expect = expect * 3 + (unsigned long long)x[i];
-        wrong += y[i] != (int)(expect & 0x7FFFFFFF);
+        wrong += (unsigned)y[i] != (unsigned)(expect & 0x7FFFFFFF) << followed;
     }
-    tap_ok(ran && wrong == 0 && carry == expect, "an ordered stage carries state, %s",
-           spipe_schedule_name(schedule));
+    tap_ok(ran && wrong == 0 && carry == expect, "an ordered stage %scarries state, %s",
+           followed ? "with one after it " : "", spipe_schedule_name(schedule));
 }
 
 /* A host stage between two device stages: squares modulo, in place. */
@@ -258,7 +273,8 @@ int main(void) {
     for (s = 0; s < NUM_SCHEDULES; ++s) {
         test_line(schedules[s], x, y);
         test_diamond(schedules[s], x, y);
-        test_ordered(schedules[s], x, y);
+        test_ordered(schedules[s], x, y, 0);
+        test_ordered(schedules[s], x, y, 1);
         test_host(schedules[s], x, y, 0, SPIPE_AUTO);
         test_host(schedules[s], x, y, 1, SPIPE_AUTO);
         test_host(schedules[s], x, y, 2, 1);

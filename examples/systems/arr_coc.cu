@@ -16,7 +16,7 @@
                 24 pictures in batches of 2
                   one stream                              2.103 ms   1.00 x
                   a stream for each batch, 4 of them      0.630 ms   3.34 x
-                  a graph of stages                       0.596 ms   3.53 x
+                  a graph of stages                       0.595 ms   3.54 x
                 tokens of the patches of the first photograph (64 to 400, at most 4096 in all):
                     75    74    75    73    84    77    73    72
                     72    84    98   102    98    93    71    64

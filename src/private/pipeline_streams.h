@@ -73,8 +73,11 @@ SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
 /* How many events the plan's slots still lack. */
 SPIPE_PRIV_RARE size_t spipe_priv_events_to_make(const spipe_priv_pipeline_t *p) {
     const size_t made = p->streams.num_slot_events, depth = p->plan.depth;
+    unsigned stages;
+    size_t each = 2;
     if (depth <= made || !spipe_priv_needs_events(p)) return 0;
-    return (depth - made) * (2 + (size_t)p->request.desc.num_stages);
+    for (stages = p->route.awaited; stages; stages &= stages - 1) ++each;
+    return (depth - made) * each;
 }
 
 /* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
@@ -109,6 +112,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (i = 0; i < p->request.desc.num_stages; ++i) {
+            if (!(p->route.awaited & SPIPE_BIT(i))) continue;
             SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
         }
     }

@@ -115,6 +115,7 @@ typedef struct spipe_priv_route {
     int chain[SPIPE_MAX_STAGES];
     unsigned after[SPIPE_MAX_STAGES]; /* stages that stage i waits for, as bits */
     unsigned leaves;                  /* stages that no other waits for, as bits */
+    unsigned awaited; /* stages for which another stream or the host waits, as bits */
     int num_steps, num_segments;
 
     struct {
@@ -143,8 +144,8 @@ typedef struct spipe_priv_slot {
     unsigned char *pin_out[SPIPE_MAX_BUFFERS];   /* pinned twin that is drained, or NULL */
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
-    cudaEvent_t stage_done[SPIPE_MAX_STAGES];
-    size_t filled, drained, whole; /* 1 + the last batch that was */
+    cudaEvent_t stage_done[SPIPE_MAX_STAGES]; /* NULL if nothing waits for the stage */
+    size_t filled, drained, whole;            /* 1 + the last batch that was */
     size_t host_done[SPIPE_MAX_STAGES];
     spipe_chunk_t view; /* what a stage on the device sees */
 } spipe_priv_slot_t;

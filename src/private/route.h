@@ -116,6 +116,20 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
     if (t->num_chains == 0) t->num_chains = 1; /* without stages: chains have the streams */
 }
 
+/* The stages that need an event: those before the copies out, before a stage of another chain or
+   the same stage of the next batch, and host stages. Within a chain the stream keeps the order. */
+SPIPE_PRIV_RARE unsigned spipe_priv_awaited(const spipe_priv_route_t *t, const spipe_desc_t *d) {
+    unsigned awaited = t->leaves;
+    int s, j;
+    for (s = 0; s < d->num_stages; ++s) {
+        if (d->stages[s].host || d->stages[s].ordered) awaited |= SPIPE_BIT(s);
+        for (j = 0; j < d->num_stages; ++j) {
+            if (t->chain[j] != t->chain[s]) awaited |= t->after[s] & SPIPE_BIT(j);
+        }
+    }
+    return awaited;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
     t->steps[t->num_steps].what = what;
     t->steps[t->num_steps++].stage = stage;
@@ -170,6 +184,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_
         t->leaves &= ~t->after[i];
     }
     spipe_priv_route_chains(t, d, order);
+    t->awaited = spipe_priv_awaited(t, d);
     spipe_priv_route_steps(t, d, order);
 }
 
