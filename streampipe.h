@@ -6641,9 +6641,8 @@ SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     return spipe_priv_has_one_call(&p->request);
 }
 
-/* Writes the program for the streams in use; all rows have the same number of operations. Returns
-   how many there are in all. */
-SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
+/* Writes the program for the streams in use. */
+SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
     spipe_priv_writer_t w;
     memset(&w, 0, sizeof w);
@@ -6663,8 +6662,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     for (w.row = 0; w.row < g->num_rows; ++w.row) {
         w.slot = &p->memory.slots[w.row % p->plan.depth];
         spipe_priv_write_row(&w);
+        if (w.num_ops > g->capacity) return; /* there is no memory for so many yet */
     }
-    return w.num_ops;
 }
 
 /* Memory for the operations of the most streams there can be, so that a run need not ask for
@@ -6674,15 +6673,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     const int one_stream = p->run.one_stream;
     size_t num;
     if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SERIAL;
-    num = spipe_priv_write_program(p);
+    spipe_priv_write_program(p);
     p->run.one_stream = one_stream;
+    num = g->num_ops * g->num_rows; /* all rows have the same number of operations */
     if (num > g->capacity) {
         spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)g->ops, num * sizeof *more);
         if (!more) return cudaErrorMemoryAllocation;
         g->ops = more;
         g->capacity = num;
     }
-    (void)spipe_priv_write_program(p);
+    spipe_priv_write_program(p);
     return cudaSuccess;
 }
 
@@ -8378,7 +8378,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     spipe_priv_model_run(p);
-    if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
+    if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
     memset(&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;

@@ -33,7 +33,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     spipe_priv_model_run(p);
-    if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
+    if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
     memset(&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
