@@ -162,9 +162,9 @@ static inline void fuzz_make_buffer(fuzz_scene_t *s, fuzz_buffer_t *f, fuzz_byte
     f->elem_bytes = sizes[fuzz_pick(b, 8)];
     f->memory = (int)fuzz_pick(b, FUZZ_NUM_MEMORIES);
     if ((f->kind == SPIPE_INPUT || f->kind == SPIPE_SOURCE) && fuzz_one_in(b, 3)) {
-        const size_t least = s->count < s->count_then ? s->count : s->count_then;
         size_t most = s->chunk != SPIPE_AUTO && s->chunk < 5 ? s->chunk : 5;
-        if (least > 0 && least < most) most = least;
+        if (s->count > 0 && s->count < most) most = s->count;
+        if (s->count_then > 0 && s->count_then < most) most = s->count_then;
         f->before = fuzz_pick(b, most + 1);
         f->after = fuzz_pick(b, most + 1);
         f->edge = (int)fuzz_pick(b, 2);
