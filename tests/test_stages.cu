@@ -126,7 +126,7 @@ static __global__ void scan_kernel(const int *x, int *y, unsigned long long *car
     unsigned long long sum = *carry;
     for (size_t i = 0; i < n; ++i) {
         sum = sum * 3 + (unsigned long long)x[i];
-        y[i] = (int)(sum & 0x7FFFFFFF);
+        y[i] = (int)(sum & 0x3FFFFFFF);
     }
     *carry = sum;
 }
@@ -148,7 +148,7 @@ static void test_ordered(spipe_schedule_t schedule, int *x, int *y, int followed
     const int ran = runs(&d);
     for (i = 0; i < N; ++i) {
         expect = expect * 3 + (unsigned long long)x[i];
-        wrong += (unsigned)y[i] != (unsigned)(expect & 0x7FFFFFFF) << followed;
+        wrong += y[i] != (int)(expect & 0x3FFFFFFF) << followed;
     }
     tap_ok(ran && wrong == 0 && carry == expect, "an ordered stage %scarries state, %s",
            followed ? "with one after it " : "", spipe_schedule_name(schedule));
