@@ -593,8 +593,9 @@ static int is_fastest_kept(kept_t *k, size_t *ways_run) {
     good = still > 0 && k->wrong == 0;
     for (i = 0; i < num && !is_same_way(&ways[i], spipe_pipeline_plan(k->p)); ++i) continue;
     /* or as fast; and who challenges the plan of a staged run has to gain more */
-    const double chance =
-        ways[best].staging == SPIPE_STAGING_COPY ? 1.0 / SPIPE_PRIV_STAGED_CHANCE : 1.01;
+    const int staged = ways[best].staging == SPIPE_STAGING_COPY ||
+                       spipe_pipeline_plan(k->p)->staging == SPIPE_STAGING_COPY;
+    const double chance = staged ? 1.0 / SPIPE_PRIV_STAGED_CHANCE : 1.01;
     good &= i < num && (least[i] <= chance * least[best] + 0.005);
     for (i = 0; i < num && !good; ++i) {
         tap_note("%s chunk %zu depth %zu threads %zu+%zu: %g ms",
@@ -607,7 +608,7 @@ static int is_fastest_kept(kept_t *k, size_t *ways_run) {
         kept_run(k, 1);
         good &= !k->r.trying && is_same_way(&plan, spipe_pipeline_plan(k->p));
     }
-    if (!good) tap_note("run %zu, %zu of them wrong", n + 5, k->wrong);
+    if (!good) tap_note("of %zu runs %zu went wrong", n + 5, k->wrong);
     *ways_run = num;
     return good && k->wrong == 0;
 }
@@ -619,8 +620,8 @@ static void test_trial(int memory, size_t bytes, int elementwise) {
                                     {0.0, 0.0, 30.0, 0, NULL},
                                     {0.05, 0.5, 0.0, 0, NULL}};
     const size_t every = memory == PIPE_PINNED ? SPIPE_PRIV_TRY_EVERY : 1;
-    /* the first runs list the candidates anew, so ways that ran before may be dropped: but for the
-       last, each of these runs may have been of such a way */
+    /* Each candidate runs at most TRIES times. The first CANDIDATES runs list the candidates anew;
+       all but the last of these runs may be of a way that is then no candidate any more. */
     const size_t most_tried =
         every * (SPIPE_PRIV_CANDIDATES * SPIPE_PRIV_TRIES + SPIPE_PRIV_CANDIDATES - 1);
     size_t i, ways, most = 0;
