@@ -5994,20 +5994,25 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
     return 0;
 }
 
+/* How many checkpoint events there are. A one-shot run makes those that it records: an event costs
+   2 us, to make and to destroy. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
+    const size_t most = SPIPE_PRIV_CHECKPOINTS, every = SPIPE_PRIV_CHECKPOINT_EVERY;
+    const size_t recorded = p->run.num_batches / every;
+    if (p->request.kept || p->request.desc.progress) return most;
+    if (p->route.drains) return 0;
+    return recorded < most && !spipe_priv_stream_a_slot(&p->plan) ? recorded : most;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
-    const int many =
-        p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY || spipe_priv_stream_a_slot(&p->plan);
+    const size_t checkpoints = spipe_priv_num_checkpoint_events(p);
     size_t k;
     if (p->request.kept || (!p->run.one_stream && spipe_priv_has_resident(&p->request.desc))) {
         SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
     }
     if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(p, &s->end));
-    if (p->request.kept || many || p->request.desc.progress) {
-        for (k = 0; k < SPIPE_PRIV_CHECKPOINTS; ++k) {
-            SPIPE_TRY(spipe_priv_new_event(p, &s->checkpoints[k]));
-        }
-    }
+    for (k = 0; k < checkpoints; ++k) SPIPE_TRY(spipe_priv_new_event(p, &s->checkpoints[k]));
     return cudaSuccess;
 }
 

@@ -120,6 +120,42 @@ static void test_line(spipe_schedule_t schedule, int *x, int *y) {
 #endif
 }
 
+/* A one-shot run makes the events of its slots, and of the ends that it records: of each 16th chunk
+   if copies out show that chunks are whole, not if workers drain. */
+static void test_events_made(spipe_schedule_t schedule, int *x, int *y) {
+#ifdef __HOSTCUDA__
+    static const size_t chunks[] = {N, 400, 201, 200, 188, 187, 40, 12, 11, 5};
+    const int a_stream_a_slot = schedule == SPIPE_DEPTH_FIRST || schedule == SPIPE_BREADTH_FIRST;
+    linear_t twice = {0, 0, 1, 1, 1, 0};
+    size_t k;
+    int i, wrong = 0;
+    for (k = 0; k < sizeof chunks / sizeof *chunks; ++k) {
+        const long before = hostcuda_calls("cudaEventCreateWithFlags");
+        const long kept = hostcuda_calls("cudaEventDestroy");
+        spipe_desc_t d = start(schedule, x, y);
+        spipe_report_t r;
+        d.chunk = chunks[k];
+        spipe_add_stage(&d, "twice", linear_stage, &twice);
+        const int ran = spipe_run(&d, &r) == cudaSuccess;
+        const size_t made = (size_t)(hostcuda_calls("cudaEventCreateWithFlags") - before);
+        const size_t ended = (size_t)(hostcuda_calls("cudaEventDestroy") - kept);
+        size_t ends = staging == SPIPE_STAGING_COPY ? 0 : r.num_chunks / 16;
+        if (ends > 16 || (a_stream_a_slot && staging != SPIPE_STAGING_COPY)) ends = 16;
+        if (!ran || made != ended || made > 3 * r.depth + ends) {
+            tap_note("chunks of %zu: %zu events made, %zu destroyed", chunks[k], made, ended);
+            ++wrong;
+        }
+        for (i = 0; i < N; ++i) wrong += y[i] != 2 * x[i];
+    }
+    tap_ok(wrong == 0, "a run makes no event that it does not need, %s%s",
+           spipe_schedule_name(schedule), staging == SPIPE_STAGING_COPY ? ", staged" : "");
+#else
+    (void)schedule;
+    (void)x;
+    (void)y;
+#endif
+}
+
 /* An ordered stage: a running sum with its carry in a resident buffer. One thread: the order of
    chunks is what is tested. */
 static __global__ void scan_kernel(const int *x, int *y, unsigned long long *carry, size_t n) {
@@ -272,6 +308,7 @@ int main(void) {
     fill(x);
     for (s = 0; s < NUM_SCHEDULES; ++s) {
         test_line(schedules[s], x, y);
+        test_events_made(schedules[s], x, y);
         test_diamond(schedules[s], x, y);
         test_ordered(schedules[s], x, y, 0);
         test_ordered(schedules[s], x, y, 1);
@@ -281,6 +318,7 @@ int main(void) {
         test_host(schedules[s], x, y, 2, 3);
         test_two_hosts(schedules[s], x, y);
         staging = SPIPE_STAGING_DIRECT;
+        test_events_made(schedules[s], x, y);
         test_failing(schedules[s], x, y, 0, 2);
         test_failing(schedules[s], x, y, 1, 2);
         test_host(schedules[s], x, y, 2, SPIPE_AUTO);
