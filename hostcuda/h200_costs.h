@@ -22,4 +22,4 @@ static const double h200_pin_s = 190;          /* us */
 static const double h200_pin_arrays = 17;      /* GB/s */
 static const double h200_setup_s = 50;         /* us */
 static const double h200_malloc_s = 30;        /* us */
-static const double h200_malloc_bytes = 800;   /* GB/s */
+static const double h200_malloc_bytes = 1000;  /* GB/s */

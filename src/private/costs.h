@@ -48,7 +48,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
            2026-11-24. fill, drain, the memory's rates and staged_s fit 458 kept runs of 16 MiB to
-           4 GiB (NOTES), 2026-11-26. */
+           4 GiB (NOTES), 2026-11-26. malloc_bytes is a line through blocks of up to 64 MiB,
+           2026-11-28 (NOTES). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
@@ -57,23 +58,24 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
             7.4,  10.4,  98.0,   65.0,            22.0,   50.0,    12.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            12.0, 190.0,  17.0,       50.0,    30.0,     1000.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. pin and start_s fit
            one-shot runs of `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep
            BENCH_ARGS="--only chunks"`, and pin_arrays `make bench-versus`, 2026-11-25; fill, drain,
-           the memory's rates and staged_s 420 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
+           the memory's rates and staged_s 420 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26.
+           malloc_bytes is the H200's: one-shot runs with 1,000 and 1,300 take the same time. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
             6.9,  9.2,   90.0,   58.0,            22.0,   60.0,    8.0,
-            10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
+            10.0, 190.0,  14.0,       50.0,    30.0,     1000.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured;
            staged_s is near those above. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
             5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   10.0,
-            9.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
+            9.0,  190.0,  15.0,       50.0,    30.0,     1000.0}},
     };
     /* clang-format on */
     *num = sizeof rows / sizeof *rows;
