@@ -130,15 +130,16 @@ static void test_events_made(spipe_schedule_t schedule, int *x, int *y) {
     size_t k;
     int i, wrong = 0;
     for (k = 0; k < sizeof chunks / sizeof *chunks; ++k) {
-        const long before = hostcuda_calls("cudaEventCreateWithFlags");
-        const long kept = hostcuda_calls("cudaEventDestroy");
+        const long made_before = hostcuda_calls("cudaEventCreateWithFlags");
+        const long ended_before = hostcuda_calls("cudaEventDestroy");
         spipe_desc_t d = start(schedule, x, y);
         spipe_report_t r;
         d.chunk = chunks[k];
         spipe_add_stage(&d, "twice", linear_stage, &twice);
         const int ran = spipe_run(&d, &r) == cudaSuccess;
-        const size_t made = (size_t)(hostcuda_calls("cudaEventCreateWithFlags") - before);
-        const size_t ended = (size_t)(hostcuda_calls("cudaEventDestroy") - kept);
+        const long made_now = hostcuda_calls("cudaEventCreateWithFlags");
+        const size_t made = (size_t)(made_now - made_before);
+        const size_t ended = (size_t)(hostcuda_calls("cudaEventDestroy") - ended_before);
         size_t ends = staging == SPIPE_STAGING_COPY ? 0 : r.num_chunks / 16;
         if (ends > 16 || (a_stream_a_slot && staging != SPIPE_STAGING_COPY)) ends = 16;
         if (!ran || made != ended || made > 3 * r.depth + ends) {
