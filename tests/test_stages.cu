@@ -129,6 +129,7 @@ static void test_events_made(spipe_schedule_t schedule, int *x, int *y) {
     linear_t twice = {0, 0, 1, 1, 1, 0};
     size_t k;
     int i, wrong = 0;
+    if (pipe_few_pins()) return; /* it is set up again with less to pin, and makes events again */
     for (k = 0; k < sizeof chunks / sizeof *chunks; ++k) {
         const long made_before = hostcuda_calls("cudaEventCreateWithFlags");
         const long ended_before = hostcuda_calls("cudaEventDestroy");
