@@ -5996,8 +5996,9 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
     return 0;
 }
 
-/* How many checkpoint events there are. A one-shot run makes those that it records: an event costs
-   2 us, to make and to destroy. */
+/* How many checkpoint events are made. Making and destroying them takes time, so a one-shot run
+   makes only those that it records; all where each slot has a stream, since a checkpoint is then an
+   event of each. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
     const size_t most = SPIPE_PRIV_CHECKPOINTS, every = SPIPE_PRIV_CHECKPOINT_EVERY;
     const size_t recorded = p->run.num_batches / every;

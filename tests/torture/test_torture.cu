@@ -353,8 +353,7 @@ static void torture(const torture_case_t *c) {
         counts.push_back(hostcuda_calls(names.back().c_str()));
         calls += counts.back();
     }
-    /* Not the same ones of every case, and one at least: of a short run not all calls can fail. */
-    turn = -((c - torture_cases) * 13 % (calls < 2 * step ? calls / 2 + 1 : step));
+    turn = torture_first_turn(c - torture_cases, calls, step);
     for (i = 0; i < (long)names.size(); ++i) {
         /* how often it polls is a matter of time; beyond what was counted there may be more */
         const int polls = names[(size_t)i] == "cudaEventQuery";

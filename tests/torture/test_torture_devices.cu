@@ -569,8 +569,7 @@ static void torture(const devices_case_t *c) {
     std::map<std::string, long> made = calls_made;
     long calls = 0;
     for (const auto &call : made) calls += call.second;
-    /* not the same ones of every case, but one at least */
-    turn = -((c - cases) * 13 % (calls < 2 * step ? calls / 2 + 1 : step));
+    turn = torture_first_turn(c - cases, calls, step);
     const size_t functions = made.size();
     const std::vector<long> user_made(user_calls, user_calls + PROGRESS + 1);
     const long mallocs = mallocs_made, threads = threads_made;

@@ -144,4 +144,10 @@ static void check_clean(const torture_case_t *c, const fault_t &f, long fired) {
     if (threads > num_threads_idle) num_threads_idle = threads; /* a stream that was kept */
 }
 
+/* Where case number k begins to count if every step-th fault is tried: not the same faults of every
+   case, and one at least, because a short run makes few calls. */
+static long torture_first_turn(long k, long calls, long step) {
+    return -(k * 13 % (calls < 2 * step ? calls / 2 + 1 : step));
+}
+
 #endif
