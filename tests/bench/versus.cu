@@ -21,6 +21,7 @@
                  in places and with the other side's whole.
     AGAIN        Of 336 rows some are under their floor by chance alone. So those that are run once
                  more, with twice the rounds, and this second measurement counts instead.
+    --busy=N     N threads that never wait run beside: other programs want the CPUs.
     --sweep      The new side alone beside hand-written rings: chunks of 256 KiB to 8 MiB, 4 slots,
                  two kernel streams. Where kernels are the bound (k3), kept, pinned.             */
 #include "bench_common.h"
@@ -55,7 +56,7 @@ typedef struct row {
 typedef struct options {
     std::vector<std::string> only;
     double seconds;
-    int quick, smoke, sweep, unknown, list, rounds;
+    int quick, smoke, sweep, unknown, list, rounds, busy;
     unsigned seed;
     std::string tsv;
 } options_t;
@@ -857,6 +858,30 @@ static void run_sweep(std::vector<row_t> *rows) {
     destroy_hand();
 }
 
+/* ---- --busy: beside other programs' threads -------------------------------------------------- */
+
+static struct busy {
+    std::vector<std::thread> threads;
+    std::atomic<uint64_t> count;
+    std::atomic<int> end;
+} busy;
+
+static void start_busy() {
+    if (opt.busy > 0) printf("beside %d threads that count\n", opt.busy);
+    for (int k = 0; k < opt.busy; ++k) {
+        busy.threads.emplace_back([] {
+            uint64_t n = 0;
+            while (!busy.end.load(std::memory_order_relaxed)) ++n;
+            busy.count += n;
+        });
+    }
+}
+
+static void end_busy() {
+    busy.end = 1;
+    for (std::thread &t : busy.threads) t.join();
+}
+
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
 static const char USAGE[] =
@@ -868,6 +893,7 @@ static const char USAGE[] =
     "  --rounds=N         of every row\n"
     "  --sweep            the new side beside hand-written rings, kernels 3 x the copy\n"
     "  --unknown          the new side plans by costs that it measures\n"
+    "  --busy=N           beside N threads that count and never wait, as on a busy machine\n"
     "  --tsv=FILE         the rows for a spreadsheet, too\n"
     "  --seed=N           of the random order\n"
     "  --list             say what would run, and how long\n"
@@ -896,6 +922,8 @@ static void parse(int argc, char **argv) {
             opt.seconds = atof(value.c_str());
         else if (name == "--rounds")
             opt.rounds = atoi(value.c_str());
+        else if (name == "--busy")
+            opt.busy = atoi(value.c_str());
         else if (name == "--seed")
             opt.seed = (unsigned)atoi(value.c_str());
         else if (name == "--tsv")
@@ -941,11 +969,13 @@ int main(int argc, char **argv) {
            opt.unknown ? ", planning by costs that it measures" : "");
     create_rig(rows);
     calibrate_all(&rows);
+    start_busy();
     if (opt.sweep)
         run_sweep(&rows);
     else
         run_rows(&rows, began);
     if (!opt.sweep) run_again(&rows, began);
+    end_busy();
     if (!opt.sweep) (void)print_summary(rows);
     destroy_rig();
     printf("took %.0f s\n", (bench_now_ms() - began) / 1e3);
