@@ -1392,6 +1392,7 @@ struct spipe_priv_sync {
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
     double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
+    int late;            /* counts workers that came late to a task, see spipe_priv_park */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -1504,13 +1505,6 @@ SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #endif
 }
 
-/* Gives up the CPU if another thread wants it; returns the seconds until this one has it again. */
-SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
-    const double began = spipe_priv_seconds();
-    spipe_priv_give_up_cpu();
-    return spipe_priv_seconds() - began;
-}
-
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
    take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
    yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
@@ -1524,18 +1518,23 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
         spipe_priv_nap();
         return;
     }
-    took = spipe_priv_timed_yield();
+    spipe_priv_give_up_cpu();
+    took = spipe_priv_seconds() - began;
     if (took > 1e-3) *busy_until = began + (began - *busy_until < 0.1 ? 32.0 : 1.0) * took;
 }
 
 /* Waits awake until *woken is set, for 0.3 ms at most, because a thread that sleeps runs only 22 us
-   after it is woken. Ends early if a yield takes long: then another thread wants this CPU. */
-SPIPE_PRIV_RARE void spipe_priv_spin(const int *woken) {
-    double waited = 0.0, took = 0.0;
-    while (!SPIPE_PRIV_LOAD(*woken) && took < 20e-6 && waited < 300e-6) {
-        took = spipe_priv_timed_yield();
+   after it is woken. Ends early if a yield takes long: then another thread wants this CPU. Returns
+   1 if the thread was without its CPU for more than a millisecond, else 0. */
+SPIPE_PRIV_RARE int spipe_priv_spin(const int *woken) {
+    double began, took = 0.0, waited = 0.0;
+    while (!SPIPE_PRIV_LOAD(*woken) && waited < 300e-6 && took < 20e-6) {
+        began = spipe_priv_seconds();
+        spipe_priv_give_up_cpu();
+        took = spipe_priv_seconds() - began;
         waited += took;
     }
+    return took > 1e-3;
 }
 
 /* ---- src/private/errors.h ---- */
@@ -3028,7 +3027,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          kind, resident ? "the buffer" : "an element");
     SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
                          "buffer %d (%s): an array needs a length; "
-                         "set count to the number of its elements",
+                         "set count to its number of elements",
                          i, kind);
     SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
                          "buffer %d (%s): %zu "
@@ -4373,7 +4372,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
                    : "plain cudaMemcpy: too little data for staging to pay";
     case SPIPE_STAGING_REGISTER: return "pinned in place: setting staging up takes longer";
     default:
-        return few ? "through pinned slots by host threads: no room to pin more of them"
+        return few ? "through pinned slots by host threads: no room to pin more"
                    : "through pinned slots by host threads: CUDA's own copies block";
     }
 }
@@ -6704,17 +6703,26 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 /* ---- 13 execute: parked workers -------------------------------------------------------------
    Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
 
-/* The calling worker waits until it is woken: first awake, then asleep. Called with the lock
-   held. */
+/* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
+   while another program has its CPU comes late to its task, and no other worker is woken for it.
+   Each time that happens adds 8 to s->late, and each wait takes 1 off. So if more than one wait in
+   8 ends late, s->late grows: then other programs want every CPU, and workers sleep at once, for
+   3,800 waits. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
+    int late;
     w->woken = w->asleep = 0;
     w->next = *list;
     *list = w;
-    spipe_priv_unlock(s);
-    spipe_priv_spin(&w->woken);
-    spipe_priv_lock(s);
-    w->asleep = !w->woken;
+    if (s->late <= 256) {
+        spipe_priv_unlock(s);
+        late = spipe_priv_spin(&w->woken);
+        spipe_priv_lock(s);
+        if (late && w->woken) s->late += 8;
+        if (s->late > 256) s->late = 4096;
+    }
+    if (s->late) --s->late;
+    w->asleep = 1;
     while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
 }
 

@@ -1,6 +1,6 @@
 /*  test_busy_machine.cu -- where other programs want every CPU, a thread that polls sleeps, and
-    otherwise it only lets others run; a worker without a task waits awake, but not for long. Yields
-    take as long here as the test says. */
+    otherwise it only lets others run; a worker without a task waits awake, but not for long, and
+    not where it often comes late to its task. Yields take as long here as the test says. */
 #include "replaced.h"
 
 #include "tap.h"
@@ -117,7 +117,7 @@ static int spin(int set_by) {
     flag = 0;
     set_after = set_by;
     num_yields = 0;
-    spipe_priv_spin(&flag);
+    (void)spipe_priv_spin(&flag);
     set_after = 0;
     return num_yields;
 }
@@ -131,8 +131,7 @@ static void waiting_awake(void) {
     yield_ms = 0.0;
     flag = 1;
     num_yields = 0;
-    spipe_priv_spin(&flag);
-    tap_ok(num_yields == 0, "it does not wait for a flag that is set");
+    tap_ok(!spipe_priv_spin(&flag) && num_yields == 0, "it does not wait for a flag that is set");
     /* Again if the test was held up: that is a long yield, too. */
     for (k = 0; k < 100 && spin(5) < 5; ++k) continue;
     tap_ok(num_yields == 5, "it sees the flag as soon as it is set");
@@ -142,32 +141,135 @@ static void waiting_awake(void) {
     tap_ok(yields > 5 && seconds_of(CLOCK_MONOTONIC) - began < most, "it does not wait for ever");
 }
 
+/* ---- A worker that parks; its clock advances with its yields only ---------------------------- */
+
+typedef struct parked {
+    spipe_priv_sync_t *sync;
+    spipe_priv_worker_t *list, worker;
+    int last; /* 1: the thread that wakes it ends */
+} parked_t;
+
+static struct timespec model_time;
+static double model_yield_ms;
+static parked_t *woken_by_yield; /* NULL: yields wake nobody */
+
+static int model_clock(struct timespec *now) {
+    *now = model_time;
+    return 0;
+}
+
+static int model_yield(void) {
+    ++num_yields;
+    model_time.tv_nsec += 500 + (long)(1e6 * model_yield_ms);
+    while (model_time.tv_nsec >= 1000000000) {
+        model_time.tv_nsec -= 1000000000;
+        ++model_time.tv_sec;
+    }
+    if (woken_by_yield) {
+        spipe_priv_lock(woken_by_yield->sync);
+        spipe_priv_wake_one(&woken_by_yield->list);
+        spipe_priv_unlock(woken_by_yield->sync);
+    }
+    return 0;
+}
+
+/* Wakes the worker whenever it sleeps. */
+static void *wake_sleeper(void *arg) {
+    parked_t *p = (parked_t *)arg;
+    for (int last = 0; !last; usleep(10)) {
+        spipe_priv_lock(p->sync);
+        if (p->list && p->list->asleep) spipe_priv_wake_one(&p->list);
+        last = p->last;
+        spipe_priv_unlock(p->sync);
+    }
+    return NULL;
+}
+
+/* So many waits of the worker. Its yields take `late` ms; its task comes in its first yield or, if
+   there is none or without `task`, when it sleeps. Returns how many of the waits began awake. */
+static int waits(parked_t *p, int times, double late, int task) {
+    int awake = 0;
+    model_yield_ms = late;
+    woken_by_yield = task ? p : NULL;
+    spipe_priv_lock(p->sync);
+    for (int k = 0; k < times; ++k) {
+        num_yields = 0;
+        spipe_priv_park(p->sync, &p->list, &p->worker);
+        awake += num_yields > 0;
+    }
+    spipe_priv_unlock(p->sync);
+    woken_by_yield = NULL;
+    return awake;
+}
+
+static void late_workers(void) {
+    parked_t p;
+    pthread_t thread;
+    int awake = 0, k, before;
+    memset((void *)&p, 0, sizeof p);
+    p.sync = spipe_priv_sync_create();
+    spipe_priv_cond_create(&p.worker.work);
+    if (!tap_ok(p.sync && pthread_create(&thread, NULL, wake_sleeper, &p) == 0, "a thread starts"))
+        return;
+    replaced.clock_gettime = model_clock;
+    replaced.sched_yield = model_yield;
+    tap_ok(waits(&p, 1000, 0.0, 1) == 1000, "a worker whose task comes in time waits awake");
+    tap_ok(waits(&p, 100, 3.0, 0) == 100, "and one that loses its CPU while there is no task");
+    for (k = 0; k < 1000; ++k) awake += waits(&p, 1, k % 20 ? 0.0 : 3.0, 1);
+    tap_ok(awake == 1000, "and one that comes late to one task in 20");
+    before = waits(&p, 1000, 3.0, 1);
+    tap_note("of 1000 waits that end late if they begin awake: %d awake", before);
+    tap_ok(before > 1 && before < 100, "one that often comes late sleeps at once");
+    awake = waits(&p, 2000, 3.0, 1);
+    tap_ok(awake == 0, "for long");
+    awake = waits(&p, 10000, 0.0, 1);
+    tap_note("of 10000 waits that end in time: %d awake", awake);
+    tap_ok(awake > 5000, "then it waits awake again");
+    before = waits(&p, 1000, 0.0, 1);
+    awake = waits(&p, 1000, 3.0, 1);
+    tap_ok(before == 1000 && awake < 100, "until it often comes late again");
+    replaced.clock_gettime = NULL;
+    replaced.sched_yield = slow_yield;
+    spipe_priv_lock(p.sync);
+    p.last = 1;
+    spipe_priv_unlock(p.sync);
+    (void)pthread_join(thread, NULL);
+    spipe_priv_cond_destroy(&p.worker.work);
+    spipe_priv_sync_destroy(p.sync);
+}
+
 static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
     (void)c;
     (void)user;
     return cudaSuccess;
 }
 
-/* Workers of a kept pipeline between its runs. */
-static void idle_workers(void) {
-    enum {
-        ELEMENTS = 1 << 20
-    };
+enum {
+    ELEMENTS = 1 << 20,
+    CHUNKS = 32
+};
 
+static spipe_pipeline_t *with_workers(void) {
     static float x[ELEMENTS];
-    const struct timespec rest = {0, 300 * 1000 * 1000};
     spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p = NULL;
-    double cpu;
     d.count = ELEMENTS;
-    d.chunk = ELEMENTS / 32;
+    d.chunk = ELEMENTS / CHUNKS;
     d.threads = 4;
     d.staging = SPIPE_STAGING_COPY;
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_stage(&d, "nothing", nothing, NULL);
     cudaError_t e = spipe_pipeline_create(&p, &d, NULL);
     if (e == cudaSuccess) e = spipe_pipeline_run(p, NULL);
-    if (!tap_ok(e == cudaSuccess, "a run with four threads")) return;
+    tap_ok(e == cudaSuccess, "a run with four threads");
+    return p;
+}
+
+/* Workers of a kept pipeline between its runs. */
+static void idle_workers(void) {
+    const struct timespec rest = {0, 300 * 1000 * 1000};
+    spipe_pipeline_t *p = with_workers();
+    double cpu;
     (void)nanosleep(&rest, NULL); /* CUDA's own threads come to rest, too */
     cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     (void)nanosleep(&rest, NULL);
@@ -177,13 +279,38 @@ static void idle_workers(void) {
     (void)spipe_pipeline_destroy(p);
 }
 
+/* Each yield takes 2 ms, so almost each task finds its worker late. */
+static void workers_of_a_busy_machine(void) {
+    enum {
+        RUNS = 20,
+        TRIES = 50
+    };
+
+    spipe_pipeline_t *p = with_workers();
+    cudaError_t e = cudaSuccess;
+    int yields = RUNS;
+    yield_ms = 2.0;
+    for (int k = 0; k < TRIES && yields >= RUNS / 2; ++k) {
+        __atomic_store_n(&num_yields, 0, __ATOMIC_RELAXED);
+        for (int run = 0; run < RUNS && e == cudaSuccess; ++run) e = spipe_pipeline_run(p, NULL);
+        yields = __atomic_load_n(&num_yields, __ATOMIC_RELAXED);
+        tap_note("%d runs of %d chunks: %d yields", RUNS, CHUNKS, yields);
+    }
+    yield_ms = 0.0;
+    tap_ok(e == cudaSuccess, "runs on a busy machine");
+    tap_ok(yields < RUNS / 2, "after some of them no worker waits awake");
+    (void)spipe_pipeline_destroy(p);
+}
+
 int main(void) {
     replaced.sched_yield = slow_yield;
     quiet_machine();
     busy_machine();
     cancelled_thread();
     waiting_awake();
+    late_workers();
     idle_workers();
+    workers_of_a_busy_machine();
     return tap_done();
 }
 #endif

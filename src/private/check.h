@@ -31,7 +31,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          kind, resident ? "the buffer" : "an element");
     SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
                          "buffer %d (%s): an array needs a length; "
-                         "set count to the number of its elements",
+                         "set count to its number of elements",
                          i, kind);
     SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
                          "buffer %d (%s): %zu "

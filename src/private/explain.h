@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
                    : "plain cudaMemcpy: too little data for staging to pay";
     case SPIPE_STAGING_REGISTER: return "pinned in place: setting staging up takes longer";
     default:
-        return few ? "through pinned slots by host threads: no room to pin more of them"
+        return few ? "through pinned slots by host threads: no room to pin more"
                    : "through pinned slots by host threads: CUDA's own copies block";
     }
 }

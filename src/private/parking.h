@@ -1,17 +1,26 @@
 /* ---- 13 execute: parked workers -------------------------------------------------------------
    Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
 
-/* The calling worker waits until it is woken: first awake, then asleep. Called with the lock
-   held. */
+/* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
+   while another program has its CPU comes late to its task, and no other worker is woken for it.
+   Each time that happens adds 8 to s->late, and each wait takes 1 off. So if more than one wait in
+   8 ends late, s->late grows: then other programs want every CPU, and workers sleep at once, for
+   3,800 waits. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
+    int late;
     w->woken = w->asleep = 0;
     w->next = *list;
     *list = w;
-    spipe_priv_unlock(s);
-    spipe_priv_spin(&w->woken);
-    spipe_priv_lock(s);
-    w->asleep = !w->woken;
+    if (s->late <= 256) {
+        spipe_priv_unlock(s);
+        late = spipe_priv_spin(&w->woken);
+        spipe_priv_lock(s);
+        if (late && w->woken) s->late += 8;
+        if (s->late > 256) s->late = 4096;
+    }
+    if (s->late) --s->late;
+    w->asleep = 1;
     while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
 }
 
