@@ -1505,6 +1505,13 @@ SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #endif
 }
 
+/* Gives up the CPU if another thread wants it; returns the seconds until this one has it again. */
+SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
+    const double began = spipe_priv_seconds();
+    spipe_priv_give_up_cpu();
+    return spipe_priv_seconds() - began;
+}
+
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
    take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
    yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
@@ -1518,8 +1525,7 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
         spipe_priv_nap();
         return;
     }
-    spipe_priv_give_up_cpu();
-    took = spipe_priv_seconds() - began;
+    took = spipe_priv_timed_yield();
     if (took > 1e-3) *busy_until = began + (began - *busy_until < 0.1 ? 32.0 : 1.0) * took;
 }
 
@@ -1527,11 +1533,9 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
    after it is woken. Ends early if a yield takes long: then another thread wants this CPU. Returns
    1 if the thread was without its CPU for more than a millisecond, else 0. */
 SPIPE_PRIV_RARE int spipe_priv_spin(const int *woken) {
-    double began, took = 0.0, waited = 0.0;
-    while (!SPIPE_PRIV_LOAD(*woken) && waited < 300e-6 && took < 20e-6) {
-        began = spipe_priv_seconds();
-        spipe_priv_give_up_cpu();
-        took = spipe_priv_seconds() - began;
+    double waited = 0.0, took = 0.0;
+    while (!SPIPE_PRIV_LOAD(*woken) && took < 20e-6 && waited < 300e-6) {
+        took = spipe_priv_timed_yield();
         waited += took;
     }
     return took > 1e-3;
@@ -4370,7 +4374,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
     case SPIPE_STAGING_DIRECT:
         return few ? "CUDA copies by itself: no room to pin a ring"
                    : "plain cudaMemcpy: too little data for staging to pay";
-    case SPIPE_STAGING_REGISTER: return "pinned in place: setting staging up takes longer";
+    case SPIPE_STAGING_REGISTER: return "pinned in place: staging takes longer to set up";
     default:
         return few ? "through pinned slots by host threads: no room to pin more"
                    : "through pinned slots by host threads: CUDA's own copies block";
@@ -6705,9 +6709,9 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 
 /* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
    while another program has its CPU comes late to its task, and no other worker is woken for it.
-   Each time that happens adds 8 to s->late, and each wait takes 1 off. So if more than one wait in
-   8 ends late, s->late grows: then other programs want every CPU, and workers sleep at once, for
-   3,800 waits. Called with the lock held. */
+   Each time that happens adds 8 to s->late, and each wait takes 1 off, so s->late grows if more than
+   one wait in 8 ends late. Above 256, other programs want every CPU: s->late becomes 4096, and
+   workers sleep at once until it is back at 256. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
     int late;

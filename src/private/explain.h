@@ -52,7 +52,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
     case SPIPE_STAGING_DIRECT:
         return few ? "CUDA copies by itself: no room to pin a ring"
                    : "plain cudaMemcpy: too little data for staging to pay";
-    case SPIPE_STAGING_REGISTER: return "pinned in place: setting staging up takes longer";
+    case SPIPE_STAGING_REGISTER: return "pinned in place: staging takes longer to set up";
     default:
         return few ? "through pinned slots by host threads: no room to pin more"
                    : "through pinned slots by host threads: CUDA's own copies block";

@@ -224,6 +224,13 @@ SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #endif
 }
 
+/* Gives up the CPU if another thread wants it; returns the seconds until this one has it again. */
+SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
+    const double began = spipe_priv_seconds();
+    spipe_priv_give_up_cpu();
+    return spipe_priv_seconds() - began;
+}
+
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
    take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
    yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
@@ -237,8 +244,7 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
         spipe_priv_nap();
         return;
     }
-    spipe_priv_give_up_cpu();
-    took = spipe_priv_seconds() - began;
+    took = spipe_priv_timed_yield();
     if (took > 1e-3) *busy_until = began + (began - *busy_until < 0.1 ? 32.0 : 1.0) * took;
 }
 
@@ -246,11 +252,9 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
    after it is woken. Ends early if a yield takes long: then another thread wants this CPU. Returns
    1 if the thread was without its CPU for more than a millisecond, else 0. */
 SPIPE_PRIV_RARE int spipe_priv_spin(const int *woken) {
-    double began, took = 0.0, waited = 0.0;
-    while (!SPIPE_PRIV_LOAD(*woken) && waited < 300e-6 && took < 20e-6) {
-        began = spipe_priv_seconds();
-        spipe_priv_give_up_cpu();
-        took = spipe_priv_seconds() - began;
+    double waited = 0.0, took = 0.0;
+    while (!SPIPE_PRIV_LOAD(*woken) && took < 20e-6 && waited < 300e-6) {
+        took = spipe_priv_timed_yield();
         waited += took;
     }
     return took > 1e-3;
