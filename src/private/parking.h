@@ -3,9 +3,9 @@
 
 /* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
    while another program has its CPU comes late to its task, and no other worker is woken for it.
-   Each time that happens adds 8 to s->late, and each wait takes 1 off, so s->late grows if more than
-   one wait in 8 ends late. Above 256, other programs want every CPU: s->late becomes 4096, and
-   workers sleep at once until it is back at 256. Called with the lock held. */
+   Each time that happens adds 8 to s->late, and each wait takes 1 off, so s->late grows if more
+   than one wait in 8 ends late. Above 256, other programs want every CPU: s->late becomes 4096,
+   and workers sleep at once until it is back at 256. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
     int late;
