@@ -2795,6 +2795,10 @@ enum {
                                            ends in pages of 4 KiB instead */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks for each staging thread; from so many on, it calls CUDA */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
+    SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
+    SPIPE_PRIV_MOST_LATE = 256, /* beyond this sum, workers without a task sleep at once ... */
+    SPIPE_PRIV_LATE_REST = 4096, /* ... for as many waits as take this sum back to MOST_LATE (kept
+                                    runs beside 12 and 16 busy threads, H100, 2026-11-28, NOTES) */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
@@ -6709,21 +6713,22 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 
 /* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
    while another program has its CPU comes late to its task, and no other worker is woken for it.
-   Each time that happens adds 8 to s->late, and each wait takes 1 off, so s->late grows if more
-   than one wait in 8 ends late. Above 256, other programs want every CPU: s->late becomes 4096,
-   and workers sleep at once until it is back at 256. Called with the lock held. */
+   Each time that happens adds LATE_ADDS to s->late, and each wait takes 1 off, so s->late grows if
+   more than one wait in 8 ends late. Above MOST_LATE, other programs want every CPU: s->late
+   becomes LATE_REST, and workers sleep at once until it is back at MOST_LATE. Called with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
     int late;
     w->woken = w->asleep = 0;
     w->next = *list;
     *list = w;
-    if (s->late <= 256) {
+    if (s->late <= SPIPE_PRIV_MOST_LATE) {
         spipe_priv_unlock(s);
         late = spipe_priv_spin(&w->woken);
         spipe_priv_lock(s);
-        if (late && w->woken) s->late += 8;
-        if (s->late > 256) s->late = 4096;
+        if (late && w->woken) s->late += SPIPE_PRIV_LATE_ADDS;
+        if (s->late > SPIPE_PRIV_MOST_LATE) s->late = SPIPE_PRIV_LATE_REST;
     }
     if (s->late) --s->late;
     w->asleep = 1;

@@ -129,6 +129,10 @@ enum {
                                            ends in pages of 4 KiB instead */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks for each staging thread; from so many on, it calls CUDA */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
+    SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
+    SPIPE_PRIV_MOST_LATE = 256, /* beyond this sum, workers without a task sleep at once ... */
+    SPIPE_PRIV_LATE_REST = 4096, /* ... for as many waits as take this sum back to MOST_LATE (kept
+                                    runs beside 12 and 16 busy threads, H100, 2026-11-28, NOTES) */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
