@@ -414,7 +414,8 @@ enum {
     PART_IN = 1,
     PART_KERNEL = 2,
     PART_OUT = 4,
-    PART_NEXT = 8
+    PART_NEXT = 8,
+    PART_SET = 16 /* a cudaMemsetAsync of 4 bytes instead of a kernel */
 };
 
 /* GPU time from a mark to a mark, of parts one after another, each in its own stream. A copy of
@@ -432,7 +433,13 @@ static double chain_once(int parts, size_t bytes, int kernels) {
             last = rig.streams[1];
             CUDA(cudaStreamWaitEvent(last, slot->in_done, 0));
         }
-        for (int k = 0; k < kernels; ++k) launch(tiny_kernel, 1, 32, last, rig.word);
+        for (int k = 0; k < kernels; ++k) {
+            if (parts & PART_SET) {
+                CUDA(cudaMemsetAsync(rig.word, 0, sizeof *rig.word, last));
+            } else {
+                launch(tiny_kernel, 1, 32, last, rig.word);
+            }
+        }
     }
     if (parts & PART_OUT) {
         if (parts & PART_NEXT) {
@@ -466,6 +473,15 @@ static void probe_launch() {
     say_us("chain.one_stream", one_stream, "in, kernel, out");
     say_us("chain.three_streams", streams, "the same over three streams joined by events");
     say_us("launch_s", streams - in - kernel - out, "three streams less the parts: two hand-overs");
+
+    /* The same without a kernel: spipe_costs_measure, in a header of C, has none. */
+    const int set_part = PART_KERNEL | PART_SET;
+    const double set = chain(set_part, 1) - none, sets = chain(set_part, 9) - none;
+    const double set_streams = chain(all | PART_SET | PART_NEXT, 1) - none;
+    say_us("chain.memset", set, "4 bytes");
+    say_us("chain.next_memset", (sets - set) / 8, "each further memset of one stream");
+    say_us("chain.three_streams_memset", set_streams, "in, memset, out over three streams");
+    say_us("launch_s_by_memset", set_streams - in - set - out, "two hand-overs, by a memset");
 }
 
 /* The calling thread's time for each of n calls, with nothing but them on the GPU. */
