@@ -898,8 +898,8 @@ typedef struct spipe_costs {
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
     double pageable_s;   /* seconds of each such call besides its bytes */
     /* Staging by host threads. */
-    double fill;            /* bytes a second of one thread that fills pinned slots */
-    double drain;           /* bytes a second of one thread that drains them */
+    double fill;            /* bytes a second of each thread that fills pinned slots */
+    double drain;           /* bytes a second of each thread that drains them */
     double memory;          /* bytes a second of all staging threads together, both ways added, with
                             a ring of slots that fits into the last-level cache */
     double memory_uncached; /* the same with a ring that does not fit */
@@ -2710,12 +2710,12 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
-           that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them: like start_s it fits `make bench-versus` of
-           2026-11-24. fill, drain, the memory's rates and staged_s fit 458 kept runs of 16 MiB to
-           4 GiB (NOTES), 2026-11-26. malloc_bytes is a line through blocks of up to 64 MiB,
-           2026-11-28 (NOTES). */
+           link_both and copy_s fit a ring of slots, latency_s runs of 1 MiB (NOTES). pageable_*,
+           pin_s and setup_s are of arrays that no cache holds, in a program with other pinned
+           memory; pin is of one-shot runs, with touching the slots and freeing them: like start_s
+           it fits `make bench-versus` of 2026-11-24. fill, drain, the memory's rates and staged_s
+           fit 458 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. malloc_bytes is a line through
+           blocks of up to 64 MiB, 2026-11-28 (NOTES). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
@@ -4188,16 +4188,17 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
    Lists the ways to do the work: rings with each way to stage, zero-copy, CUDA's own copies. Pure,
    so it runs again whenever the work changes. */
 
-/* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
+/* Zero-copy: the whole in one launch of each stage, or two or four parts side by side. Three would
+   be like both of them, and of ways that are alike only one is tried. */
 SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const int one_shot = !(p->work->flags & SPIPE_PRIV_KEPT);
+    const int kept = (p->work->flags & SPIPE_PRIV_KEPT) != 0;
+    const size_t depth = p->desc->depth;
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
-    y.depth = SPIPE_PRIV_COPY_SLOTS;
-    if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
         y.chunk = spipe_priv_part_of(p->work, parts);
-        if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
+        y.depth = kept ? (size_t)SPIPE_PRIV_COPY_SLOTS : parts;
+        if (depth != SPIPE_AUTO) y.depth = depth;
         spipe_priv_consider(p, &y);
     }
 }
@@ -4305,21 +4306,19 @@ SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
 /* Lists the best ways, best first; returns how many, at least 1. */
 SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
+    const spipe_priv_work_t *w = p->work;
+    const int only_zero_copy = asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
+                               w->pageable_in + w->pageable_out <= 0.0 && w->halo <= 0.0;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);
     y.batch = 1;
     y.schedule = asked == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : asked;
     p->num = 0;
     p->num_compared = 0;
-    if (asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
-        p->work->pageable_in + p->work->pageable_out <= 0.0 && p->work->halo <= 0.0) {
-        spipe_priv_consider_zero_copy(p, y);
-        return spipe_priv_drop_unfit(p);
-    }
-    if (asked == SPIPE_SCHEDULE_AUTO && (p->work->flags & SPIPE_PRIV_MAY_ZERO_COPY)) {
+    if (only_zero_copy || (asked == SPIPE_SCHEDULE_AUTO && (w->flags & SPIPE_PRIV_MAY_ZERO_COPY))) {
         spipe_priv_consider_zero_copy(p, y);
     }
-    spipe_priv_consider_stagings(p, y);
+    if (!only_zero_copy) spipe_priv_consider_stagings(p, y);
     return spipe_priv_drop_unfit(p);
 }
 

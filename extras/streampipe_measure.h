@@ -62,10 +62,13 @@ END EXAMPLE
 /*  spipe_costs_measure -- measure the costs of the current device and this machine, in less than a
     second. Assign &costs to desc.costs to plan with them; spipe_costs_write makes text of them.
 
-    costs      out     every figure, and "measured" for a name. Three figures are not measured:
-                       zero_copy is 0.8 x link_both, because only a kernel could measure it;
-                       launch_s is twice what a cudaMemsetAsync adds to a chain, because a kernel
-                       takes about that; staged_s is what spipe_costs_get gives, because only
+    costs      out     every figure, and "measured" for a name. fill and drain are what a thread
+                       copies while half of the CPUs, at most 7, copy each way. Four figures are
+                       not measured: zero_copy is 0.8 x link_both, because only a kernel could
+                       measure it; launch_s is 2 x call_s, because a launch takes the time of two
+                       calls, or twice what a cudaMemsetAsync adds to a chain, if that is longer;
+                       latency_s is launch_s, or what an event between two streams adds to a chain,
+                       if that is longer; staged_s is what spipe_costs_get gives, because only
                        pipelined runs show it. If there are no threads, or memory cannot be pinned
                        in place, those figures are spipe_costs_get's, too; on an error all are.
     Returns    cudaSuccess; cudaErrorInvalidValue (NULL); cudaErrorMemoryAllocation; the first
@@ -113,14 +116,13 @@ typedef struct spipe_priv_block {
 /* Threads that copy pieces of pageable memory into a pinned ring, or out of it. */
 typedef struct spipe_priv_flow {
     unsigned char *ring, *pages;
-    size_t piece;       /* bytes copied at a time */
-    size_t num_pieces;  /* of the ring, at most 32 */
-    size_t num_pages;   /* pieces of pageable memory: a multiple of num_pieces */
-    size_t num_threads; /* threads of this flow */
-    size_t next, done;  /* pieces begun and copied */
-    unsigned busy;      /* a bit for each piece of the ring that a thread copies now */
-    int out;            /* 1 = out of the ring */
-    int stream_stores;  /* 1 = by spipe_priv_copy, 0 = by memcpy */
+    size_t piece;      /* bytes copied at a time */
+    size_t num_pieces; /* of the ring, at most 32 */
+    size_t num_pages;  /* pieces of pageable memory: a multiple of num_pieces */
+    size_t next, done; /* pieces begun and copied */
+    unsigned busy;     /* a bit for each piece of the ring that a thread copies now */
+    int out;           /* 1 = out of the ring */
+    int stream_stores; /* 1 = by spipe_priv_copy, 0 = by memcpy */
 } spipe_priv_flow_t;
 
 struct spipe_priv_measure;
@@ -701,20 +703,6 @@ SPIPE_API cudaError_t spipe_priv_measure_ring(spipe_priv_measure_t *m) {
     return cudaSuccess;
 }
 
-/* A kernel adds about twice as much to a chain as a cudaMemsetAsync of 4 bytes, by what the table
-   of machines has; an event between two streams adds the rest of a hop. */
-SPIPE_API cudaError_t spipe_priv_measure_launch(spipe_priv_measure_t *m) {
-    const size_t hops = SPIPE_PRIV_MEASURE_HOPS;
-    double chain = 0.0, hop = 0.0;
-    SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_chain, hops, m->in, m->in, &chain));
-    SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_hops, hops, m->in, m->in, &hop));
-    chain /= (double)hops;
-    hop /= (double)hops;
-    spipe_priv_measure_set(&m->costs->launch_s, 2.0 * chain, 0.5e-6, 1e-3);
-    spipe_priv_measure_set(&m->costs->latency_s, hop - chain, 0.5e-6, 1e-3);
-    return cudaSuccess;
-}
-
 /* ---- 1 measure: the host's clock ----------------------------------------------------------- */
 /* The calling thread's time for a copy of pinned memory, while the stream is busy. */
 SPIPE_API cudaError_t spipe_priv_measure_call(spipe_priv_measure_t *m) {
@@ -733,6 +721,24 @@ SPIPE_API cudaError_t spipe_priv_measure_call(spipe_priv_measure_t *m) {
         spipe_priv_measure_keep_least(&least, took / (double)SPIPE_PRIV_MEASURE_HOPS, done);
     }
     spipe_priv_measure_set(&m->costs->call_s, least, 1e-7, 1e-3);
+    return cudaSuccess;
+}
+
+/* What a kernel adds to a chain, and an event between two streams. In a short run the device waits
+   for the calls, and a launch takes the calling thread as long as two calls of copies; in a long
+   one a kernel takes about twice as long as a cudaMemsetAsync of 4 bytes. The longer one counts.
+   By the table of machines a copy waits for a kernel, or a kernel for a copy, at least as long as a
+   launch takes; what an event adds to a chain counts if it is longer. */
+SPIPE_API cudaError_t spipe_priv_measure_launch(spipe_priv_measure_t *m) {
+    const size_t hops = SPIPE_PRIV_MEASURE_HOPS;
+    spipe_costs_t *c = m->costs;
+    double chain = 0.0, hop = 0.0;
+    SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_chain, hops, m->in, m->in, &chain));
+    SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_hops, hops, m->in, m->in, &hop));
+    chain /= (double)hops;
+    hop /= (double)hops;
+    spipe_priv_measure_set(&c->launch_s, 2.0 * spipe_priv_max(chain, c->call_s), 0.5e-6, 1e-3);
+    spipe_priv_measure_set(&c->latency_s, hop - chain, c->launch_s, 1e-3);
     return cudaSuccess;
 }
 
@@ -793,8 +799,7 @@ SPIPE_API cudaError_t spipe_priv_measure_feed(spipe_priv_measure_t *m, double se
     return cudaStreamSynchronize(m->out);
 }
 
-SPIPE_API void spipe_priv_flow_set(spipe_priv_measure_t *m, int out, size_t ring, size_t piece,
-                                   size_t num_threads) {
+SPIPE_API void spipe_priv_flow_set(spipe_priv_measure_t *m, int out, size_t ring, size_t piece) {
     const size_t in_bytes = SPIPE_PRIV_MEASURE_PAGES_IN, out_bytes = SPIPE_PRIV_MEASURE_PAGES_OUT;
     spipe_priv_flow_t *f = &m->flows[out];
     memset(f, 0, sizeof *f);
@@ -803,7 +808,6 @@ SPIPE_API void spipe_priv_flow_set(spipe_priv_measure_t *m, int out, size_t ring
     f->piece = piece;
     f->num_pieces = ring / piece;
     f->num_pages = (out ? out_bytes : in_bytes) / ring * f->num_pieces;
-    f->num_threads = num_threads;
     f->out = out;
     f->stream_stores = out || ring > SPIPE_PRIV_MEASURE_RING;
 }
@@ -827,8 +831,9 @@ SPIPE_API void spipe_priv_flow_copy(const spipe_priv_flow_t *f, unsigned char *r
 }
 
 SPIPE_API void spipe_priv_job_copy(spipe_priv_measure_t *m, size_t number) {
-    spipe_priv_flow_t *f = &m->flows[number < m->flows[0].num_threads ? 0 : 1];
-    if (number >= m->flows[0].num_threads + m->flows[1].num_threads) return;
+    const size_t each = m->team.num / 2;
+    spipe_priv_flow_t *f = &m->flows[number < each ? 0 : 1];
+    if (number >= 2 * each) return;
     spipe_priv_lock(m->team.sync);
     while (!m->team.stop) {
         const size_t k = spipe_priv_flow_claim(f);
@@ -842,72 +847,64 @@ SPIPE_API void spipe_priv_job_copy(spipe_priv_measure_t *m, size_t number) {
     spipe_priv_unlock(m->team.sync);
 }
 
-/* Bytes that the threads have copied so far. */
-SPIPE_API double spipe_priv_flow_bytes(spipe_priv_measure_t *m) {
-    double bytes = 0.0;
+/* Bytes that the threads of each direction have copied so far. */
+SPIPE_API void spipe_priv_flow_bytes(spipe_priv_measure_t *m, double bytes[2]) {
     int out;
     spipe_priv_lock(m->team.sync);
     for (out = 0; out < 2; ++out) {
-        bytes += (double)m->flows[out].done * (double)m->flows[out].piece;
+        bytes[out] = (double)m->flows[out].done * (double)m->flows[out].piece;
     }
     spipe_priv_unlock(m->team.sync);
-    return bytes;
 }
 
-/* Bytes a second of so many threads each way, while the device copies both ways; 0 = not one piece
-   was copied in that time. */
-SPIPE_API cudaError_t spipe_priv_measure_flows(spipe_priv_measure_t *m, size_t fill, size_t drain,
-                                               size_t ring, size_t piece, double *rate) {
-    double before, began, bytes;
+/* Bytes a second that half of the threads copy into a ring, and that the others copy out of one,
+   while the device copies both ways; 0 = not one piece was copied in that time. */
+SPIPE_API cudaError_t spipe_priv_measure_flows(spipe_priv_measure_t *m, size_t ring, size_t piece,
+                                               double rates[2]) {
+    double before[2], after[2], began, took;
     cudaError_t e;
-    spipe_priv_flow_set(m, 0, ring, piece, fill);
-    spipe_priv_flow_set(m, 1, ring, piece, drain);
+    int out;
+    for (out = 0; out < 2; ++out) spipe_priv_flow_set(m, out, ring, piece);
     (void)spipe_priv_measure_team_give(m, spipe_priv_job_copy);
     e = spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_WARM_S, ring);
-    before = spipe_priv_flow_bytes(m);
+    spipe_priv_flow_bytes(m, before);
     began = spipe_priv_seconds();
     if (e == cudaSuccess) e = spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_COPY_S, ring);
-    bytes = spipe_priv_flow_bytes(m) - before;
-    *rate = bytes / spipe_priv_max(spipe_priv_seconds() - began, 1e-9);
+    spipe_priv_flow_bytes(m, after);
+    took = spipe_priv_max(spipe_priv_seconds() - began, 1e-9);
+    for (out = 0; out < 2; ++out) rates[out] = (after[out] - before[out]) / took;
     spipe_priv_measure_team_finish(m);
     return e;
 }
 
-/* One thread each way by itself. Both figures become their mean: what two threads of one machine
-   take to copy the same bytes differs by chance more than by direction. */
-SPIPE_API cudaError_t spipe_priv_measure_one_thread(spipe_priv_measure_t *m) {
-    const size_t ring = SPIPE_PRIV_MEASURE_RING, piece = SPIPE_PRIV_MEASURE_MIB;
-    double fill = 0.0, drain = 0.0, mean;
-    if (m->team.num == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_measure_flows(m, 1, 0, ring, piece, &fill));
-    SPIPE_TRY(spipe_priv_measure_flows(m, 0, 1, ring, piece, &drain));
-    if (!(fill > 0.0) || !(drain > 0.0)) return cudaSuccess;
-    mean = 2.0 / (1.0 / fill + 1.0 / drain);
-    spipe_priv_measure_set(&m->costs->fill, mean, 1e7, 1e12);
-    spipe_priv_measure_set(&m->costs->drain, mean, 1e7, 1e12);
-    return cudaSuccess;
-}
-
-/* All threads at once. A cache that holds the larger ring, too, shows nothing of what a ring beyond
+/* All threads at once. What one of them copies beside the others tells how many a run needs; alone
+   one copies faster. A cache that holds the larger ring, too, shows nothing of what a ring beyond
    it costs: then the row's proportion is a bound. */
 SPIPE_API cudaError_t spipe_priv_measure_memory(spipe_priv_measure_t *m) {
-    const size_t each = m->team.num / 2, area = SPIPE_PRIV_MEASURE_AREA;
-    const double share = m->costs->memory_uncached / m->costs->memory;
-    double cached = 0.0, uncached = 0.0, most;
-    if (each == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_measure_flows(m, each, each, SPIPE_PRIV_MEASURE_RING, (size_t)256 << 10,
-                                       &cached));
-    SPIPE_TRY(spipe_priv_measure_flows(m, each, each, area, SPIPE_PRIV_MEASURE_MIB, &uncached));
-    if (!(cached > 0.0) || !(uncached > 0.0)) return cudaSuccess;
-    most = spipe_priv_cache_bytes() > 4 * area ? share * cached : cached;
-    spipe_priv_measure_set(&m->costs->memory, cached, 1e7, 1e13);
-    spipe_priv_measure_set(&m->costs->memory_uncached, uncached, 1e7, spipe_priv_max(most, 1e7));
+    const double each = (double)(m->team.num / 2);
+    const size_t area = SPIPE_PRIV_MEASURE_AREA, little = (size_t)256 << 10;
+    spipe_costs_t *c = m->costs;
+    const double share = c->memory_uncached / c->memory;
+    double cached[2], uncached[2], all, most;
+    if (m->team.num < 2) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_measure_flows(m, SPIPE_PRIV_MEASURE_RING, little, cached));
+    SPIPE_TRY(spipe_priv_measure_flows(m, area, SPIPE_PRIV_MEASURE_MIB, uncached));
+    if (!(cached[0] > 0.0 && cached[1] > 0.0 && uncached[0] + uncached[1] > 0.0)) {
+        return cudaSuccess;
+    }
+    all = cached[0] + cached[1];
+    most = spipe_priv_cache_bytes() > 4 * area ? share * all : all;
+    spipe_priv_measure_set(&c->fill, cached[0] / each, 1e7, 1e12);
+    spipe_priv_measure_set(&c->drain, cached[1] / each, 1e7, 1e12);
+    spipe_priv_measure_set(&c->memory, all, 1e7, 1e13);
+    spipe_priv_measure_set(&c->memory_uncached, uncached[0] + uncached[1], 1e7,
+                           spipe_priv_max(most, 1e7));
     return cudaSuccess;
 }
 
 /* ---- 1 measure: all of it ------------------------------------------------------------------ */
 /* Half of the CPUs each way, but at most seven, as the planner takes. */
-SPIPE_API size_t spipe_priv_measure_one_threads(void) {
+SPIPE_API size_t spipe_priv_measure_num_threads(void) {
     const size_t each = spipe_priv_num_cpus() / 2, most = SPIPE_PRIV_MEASURE_HANDS / 2;
     if (each == 0) return 2;
     return 2 * (each < most ? each : most);
@@ -920,7 +917,7 @@ SPIPE_API cudaError_t spipe_priv_measure_all(spipe_priv_measure_t *m) {
     SPIPE_TRY(spipe_priv_measure_malloc(m));
     SPIPE_TRY(spipe_priv_measure_wake(m));
     SPIPE_TRY(spipe_priv_measure_start(m));
-    spipe_priv_measure_team_start(m, spipe_priv_measure_one_threads());
+    spipe_priv_measure_team_start(m, spipe_priv_measure_num_threads());
     SPIPE_TRY(spipe_priv_measure_pin(m));
     SPIPE_TRY(spipe_priv_measure_get_memory(m));
     SPIPE_TRY(spipe_priv_measure_get_streams(m));
@@ -928,10 +925,9 @@ SPIPE_API cudaError_t spipe_priv_measure_all(spipe_priv_measure_t *m) {
     SPIPE_TRY(spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_COPY_S, SPIPE_PRIV_MEASURE_AREA));
     SPIPE_TRY(spipe_priv_measure_link(m));
     SPIPE_TRY(spipe_priv_measure_ring(m));
-    SPIPE_TRY(spipe_priv_measure_launch(m));
     SPIPE_TRY(spipe_priv_measure_call(m));
+    SPIPE_TRY(spipe_priv_measure_launch(m));
     SPIPE_TRY(spipe_priv_measure_pageable(m));
-    SPIPE_TRY(spipe_priv_measure_one_thread(m));
     return spipe_priv_measure_memory(m);
 }
 

@@ -278,6 +278,11 @@ static void test_measured(void) {
     tap_ok(e == cudaSuccess && good == NUM && strcmp(c.name, "measured") == 0,
            "measuring this machine gives %zu positive, finite figures of %d", good, (int)NUM);
     tap_ok(c.memory_uncached <= c.memory, "a ring that no cache holds is not the faster one");
+    tap_ok(c.launch_s >= 2.0 * c.call_s * (1.0 - 1e-9) && c.latency_s >= c.launch_s,
+           "a launch takes two calls or longer, and to wait for an engine as long or longer");
+    tap_ok(fabs(c.memory / (c.fill + c.drain) - (double)(spipe_priv_measure_num_threads() / 2)) <
+               1e-6 * c.memory / c.fill,
+           "memory is the sum of what each thread fills and drains while all do");
     tap_ok(took < 5.0, "measuring takes under 5 s even on two cores: %.2f s", took);
     for (int memory = 0; memory < PIPE_NUM_MEMORIES; ++memory) {
         const int is = runs_right(&c, memory, SPIPE_STAGING_AUTO);

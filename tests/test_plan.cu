@@ -925,6 +925,39 @@ static void test_beside(int pageable, const char *name) {
            name, fewer, larger);
 }
 
+/* The candidates of a kept pipeline that may run without copies: the whole, two parts and four are
+   each listed, unless the list is full of ways that are predicted to be faster. */
+static void test_zero_copy_parts(void) {
+    int k, listed = 0, missing = 0;
+    pipe_seed = 35u;
+    for (k = 0; k < 3000 && missing == 0; ++k) {
+        scene_t s = random_scene(0, 1);
+        size_t parts;
+        if (!(s.work.flags & SPIPE_PRIV_MAY_ZERO_COPY) || s.work.count < 1000) continue;
+        for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
+            spipe_priv_way_t y;
+            size_t j = 0;
+            memset(&y, 0, sizeof y);
+            y.schedule = SPIPE_ZERO_COPY;
+            y.batch = 1;
+            y.depth = SPIPE_PRIV_COPY_SLOTS;
+            y.chunk = spipe_priv_part_of(&s.work, parts);
+            y.predicted_s = spipe_priv_predict(&s.request.costs, &s.work, &y);
+            while (j < s.num && !spipe_priv_alike(&s.ways[j], &y)) ++j;
+            if (j < s.num && s.ways[j].chunk == y.chunk) ++listed;
+            if (j < s.num && s.ways[j].chunk == y.chunk) continue;
+            if (s.num == SPIPE_PRIV_CANDIDATES && s.ways[s.num - 1].predicted_s <= y.predicted_s)
+                continue;
+            if (!fits(&s, &y)) continue;
+            ++missing;
+            tap_note("%zu parts of %g ms are missing", parts, 1e3 * y.predicted_s);
+            tell("without copies", &s);
+        }
+    }
+    tap_ok(missing == 0 && listed > 500,
+           "zero-copy: the whole, two and four parts are all candidates (%d listed)", listed);
+}
+
 /* Where the cache holds all rings, a run with more slots is never predicted to be slower, and a
    batch always takes longer than the busiest engine, because threads fill chunks out of order. If
    draining were twice as fast, a plan would give it as many threads or fewer. */
@@ -963,6 +996,7 @@ static void test_slots(void) {
 int main(void) {
     test_sound();
     test_slots();
+    test_zero_copy_parts();
     test_memory();
     test_kept_is_not_slower();
     test_fixed();

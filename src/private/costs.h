@@ -44,12 +44,12 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
-           that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them: like start_s it fits `make bench-versus` of
-           2026-11-24. fill, drain, the memory's rates and staged_s fit 458 kept runs of 16 MiB to
-           4 GiB (NOTES), 2026-11-26. malloc_bytes is a line through blocks of up to 64 MiB,
-           2026-11-28 (NOTES). */
+           link_both and copy_s fit a ring of slots, latency_s runs of 1 MiB (NOTES). pageable_*,
+           pin_s and setup_s are of arrays that no cache holds, in a program with other pinned
+           memory; pin is of one-shot runs, with touching the slots and freeing them: like start_s
+           it fits `make bench-versus` of 2026-11-24. fill, drain, the memory's rates and staged_s
+           fit 458 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. malloc_bytes is a line through
+           blocks of up to 64 MiB, 2026-11-28 (NOTES). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,

@@ -2,16 +2,17 @@
    Lists the ways to do the work: rings with each way to stage, zero-copy, CUDA's own copies. Pure,
    so it runs again whenever the work changes. */
 
-/* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
+/* Zero-copy: the whole in one launch of each stage, or two or four parts side by side. Three would
+   be like both of them, and of ways that are alike only one is tried. */
 SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const int one_shot = !(p->work->flags & SPIPE_PRIV_KEPT);
+    const int kept = (p->work->flags & SPIPE_PRIV_KEPT) != 0;
+    const size_t depth = p->desc->depth;
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
-    y.depth = SPIPE_PRIV_COPY_SLOTS;
-    if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
         y.chunk = spipe_priv_part_of(p->work, parts);
-        if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
+        y.depth = kept ? (size_t)SPIPE_PRIV_COPY_SLOTS : parts;
+        if (depth != SPIPE_AUTO) y.depth = depth;
         spipe_priv_consider(p, &y);
     }
 }
@@ -119,20 +120,18 @@ SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
 /* Lists the best ways, best first; returns how many, at least 1. */
 SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
+    const spipe_priv_work_t *w = p->work;
+    const int only_zero_copy = asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
+                               w->pageable_in + w->pageable_out <= 0.0 && w->halo <= 0.0;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);
     y.batch = 1;
     y.schedule = asked == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : asked;
     p->num = 0;
     p->num_compared = 0;
-    if (asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
-        p->work->pageable_in + p->work->pageable_out <= 0.0 && p->work->halo <= 0.0) {
-        spipe_priv_consider_zero_copy(p, y);
-        return spipe_priv_drop_unfit(p);
-    }
-    if (asked == SPIPE_SCHEDULE_AUTO && (p->work->flags & SPIPE_PRIV_MAY_ZERO_COPY)) {
+    if (only_zero_copy || (asked == SPIPE_SCHEDULE_AUTO && (w->flags & SPIPE_PRIV_MAY_ZERO_COPY))) {
         spipe_priv_consider_zero_copy(p, y);
     }
-    spipe_priv_consider_stagings(p, y);
+    if (!only_zero_copy) spipe_priv_consider_stagings(p, y);
     return spipe_priv_drop_unfit(p);
 }

@@ -19,8 +19,8 @@ typedef struct spipe_costs {
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
     double pageable_s;   /* seconds of each such call besides its bytes */
     /* Staging by host threads. */
-    double fill;            /* bytes a second of one thread that fills pinned slots */
-    double drain;           /* bytes a second of one thread that drains them */
+    double fill;            /* bytes a second of each thread that fills pinned slots */
+    double drain;           /* bytes a second of each thread that drains them */
     double memory;          /* bytes a second of all staging threads together, both ways added, with
                             a ring of slots that fits into the last-level cache */
     double memory_uncached; /* the same with a ring that does not fit */

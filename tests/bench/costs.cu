@@ -459,6 +459,15 @@ static double chain(int parts, int kernels) {
     return median_of(31, [=] { return chain_once(parts, 64 * KIB / SMALLER, kernels); });
 }
 
+/* From the first call until so many kernels of a stream that was idle have ended. */
+static double idle_chain_s(int kernels) {
+    const cudaStream_t stream = rig.streams[1];
+    return timed(31, [=] {
+        for (int k = 0; k < kernels; ++k) launch(tiny_kernel, 1, 32, stream, rig.word);
+        CUDA(cudaStreamSynchronize(stream));
+    });
+}
+
 static void probe_launch() {
     const int all = PART_IN | PART_KERNEL | PART_OUT;
     const double none = chain(0, 0), in = chain(PART_IN, 0) - none;
@@ -472,16 +481,15 @@ static void probe_launch() {
     say_us("chain.next_kernel", (many - kernel) / 8, "each further kernel of one stream");
     say_us("chain.one_stream", one_stream, "in, kernel, out");
     say_us("chain.three_streams", streams, "the same over three streams joined by events");
-    say_us("launch_s", streams - in - kernel - out, "three streams less the parts: two hand-overs");
+    say_us("chain.hand_overs", streams - in - kernel - out, "three streams less the parts");
+    say_us("launch_s", (idle_chain_s(16) - idle_chain_s(4)) / 12,
+           "each further kernel of a stream that was idle; the host's clock");
 
-    /* The same without a kernel: spipe_costs_measure, in a header of C, has none. */
+    /* spipe_costs_measure, in a header of C, has no kernel: it takes twice a memset's time. */
     const int set_part = PART_KERNEL | PART_SET;
     const double set = chain(set_part, 1) - none, sets = chain(set_part, 9) - none;
-    const double set_streams = chain(all | PART_SET | PART_NEXT, 1) - none;
     say_us("chain.memset", set, "4 bytes");
     say_us("chain.next_memset", (sets - set) / 8, "each further memset of one stream");
-    say_us("chain.three_streams_memset", set_streams, "in, memset, out over three streams");
-    say_us("launch_s_by_memset", set_streams - in - set - out, "two hand-overs, by a memset");
 }
 
 /* The calling thread's time for each of n calls, with nothing but them on the GPU. */
