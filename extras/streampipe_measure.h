@@ -724,11 +724,11 @@ SPIPE_API cudaError_t spipe_priv_measure_call(spipe_priv_measure_t *m) {
     return cudaSuccess;
 }
 
-/* What a kernel adds to a chain, and an event between two streams. In a short run the device waits
-   for the calls, and a launch takes the calling thread as long as two calls of copies; in a long
-   one a kernel takes about twice as long as a cudaMemsetAsync of 4 bytes. The longer one counts.
-   By the table of machines a copy waits for a kernel, or a kernel for a copy, at least as long as a
-   launch takes; what an event adds to a chain counts if it is longer. */
+/* What a kernel adds to a chain, and what an event between two streams adds. In a short run the
+   device waits for the calls, and a call that launches a kernel takes about as long as two that
+   copy. In a long run a kernel adds about twice what a cudaMemsetAsync of 4 bytes adds. The longer
+   time counts. In the table of machines latency_s equals launch_s; if an event adds more than that,
+   its time counts. */
 SPIPE_API cudaError_t spipe_priv_measure_launch(spipe_priv_measure_t *m) {
     const size_t hops = SPIPE_PRIV_MEASURE_HOPS;
     spipe_costs_t *c = m->costs;
@@ -877,9 +877,9 @@ SPIPE_API cudaError_t spipe_priv_measure_flows(spipe_priv_measure_t *m, size_t r
     return e;
 }
 
-/* All threads at once. What one of them copies beside the others tells how many a run needs; alone
-   one copies faster. A cache that holds the larger ring, too, shows nothing of what a ring beyond
-   it costs: then the row's proportion is a bound. */
+/* All threads at once: fill and drain are what one of them then copies, because in a run it is not
+   alone either. A cache that holds the larger ring, too, does not show what a ring beyond it costs:
+   then the proportion of the row's figures is a bound. */
 SPIPE_API cudaError_t spipe_priv_measure_memory(spipe_priv_measure_t *m) {
     const double each = (double)(m->team.num / 2);
     const size_t area = SPIPE_PRIV_MEASURE_AREA, little = (size_t)256 << 10;

@@ -2,8 +2,8 @@
    Lists the ways to do the work: rings with each way to stage, zero-copy, CUDA's own copies. Pure,
    so it runs again whenever the work changes. */
 
-/* Zero-copy: the whole in one launch of each stage, or two or four parts side by side. Three would
-   be like both of them, and of ways that are alike only one is tried. */
+/* Zero-copy: the whole in one launch of each stage, or two or four parts side by side. Not three:
+   of ways that are alike only one is tried, and thirds are like halves and like quarters. */
 SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const int kept = (p->work->flags & SPIPE_PRIV_KEPT) != 0;
     const size_t depth = p->desc->depth;
