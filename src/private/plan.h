@@ -2,17 +2,24 @@
    Lists the ways to do the work: rings with each way to stage, zero-copy, CUDA's own copies. Pure,
    so it runs again whenever the work changes. */
 
-/* Zero-copy: the whole in one launch of each stage, or two or four parts side by side. Not three:
-   of ways that are alike only one is tried, and thirds are like halves and like quarters. */
+/* Zero-copy: the whole in one launch of each stage, or a few parts side by side. Of ways that are
+   alike only one is tried, and three parts are like two and like four: so they come last, and are
+   left out unless they gain more than runs vary. */
 SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const int kept = (p->work->flags & SPIPE_PRIV_KEPT) != 0;
-    const size_t depth = p->desc->depth;
-    size_t parts;
+    static const unsigned char parts[] = {1, 2, SPIPE_PRIV_MAX_PARTS, SPIPE_PRIV_MAX_PARTS - 1};
+    const size_t last = sizeof parts - 1;
+    size_t k;
     y.schedule = SPIPE_ZERO_COPY;
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
-        y.chunk = spipe_priv_part_of(p->work, parts);
-        y.depth = kept ? (size_t)SPIPE_PRIV_COPY_SLOTS : parts;
-        if (depth != SPIPE_AUTO) y.depth = depth;
+    for (k = 0; k <= last; ++k) {
+        y.chunk = spipe_priv_part_of(p->work, parts[k]);
+        y.depth = p->desc->depth;
+        if (y.depth == SPIPE_AUTO) {
+            y.depth = p->work->flags & SPIPE_PRIV_KEPT ? (size_t)SPIPE_PRIV_COPY_SLOTS : parts[k];
+        }
+        if (k == last && spipe_priv_predict(p->costs, p->work, &y) >
+                             SPIPE_PRIV_CHANCE * p->best[0].predicted_s) {
+            break;
+        }
         spipe_priv_consider(p, &y);
     }
 }

@@ -32,10 +32,10 @@ SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
 SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s,
                                             size_t most) {
     spipe_priv_request_t *r = &p->request;
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    spipe_priv_way_t *ways = p->trial.ways;
     spipe_priv_work_t w;
     size_t num, k;
-    memset((void *)ways, 0, sizeof ways);
+    memset((void *)ways, 0, sizeof p->trial.ways);
     w = spipe_priv_request_work(r, kernel_s);
     if (spipe_priv_staged_bytes(&w) > 0.0 || w.host_calls > 0) {
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
@@ -46,7 +46,6 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     for (k = 1; k < num; ++k) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
     }
-    memcpy((void *)p->trial.ways, (void *)ways, sizeof ways);
     return k;
 }
 
