@@ -881,12 +881,12 @@ SPIPE_API cudaError_t spipe_priv_measure_flows(spipe_priv_measure_t *m, size_t r
    alone either. A cache that holds the larger ring, too, does not show what a ring beyond it costs:
    then the proportion of the row's figures is a bound. */
 SPIPE_API cudaError_t spipe_priv_measure_memory(spipe_priv_measure_t *m) {
-    const double each = (double)(m->team.num / 2);
+    const size_t each = m->team.num / 2;
     const size_t area = SPIPE_PRIV_MEASURE_AREA, little = (size_t)256 << 10;
     spipe_costs_t *c = m->costs;
     const double share = c->memory_uncached / c->memory;
     double cached[2], uncached[2], all, most;
-    if (m->team.num < 2) return cudaSuccess;
+    if (each == 0) return cudaSuccess;
     SPIPE_TRY(spipe_priv_measure_flows(m, SPIPE_PRIV_MEASURE_RING, little, cached));
     SPIPE_TRY(spipe_priv_measure_flows(m, area, SPIPE_PRIV_MEASURE_MIB, uncached));
     if (!(cached[0] > 0.0 && cached[1] > 0.0 && uncached[0] + uncached[1] > 0.0)) {
@@ -894,8 +894,8 @@ SPIPE_API cudaError_t spipe_priv_measure_memory(spipe_priv_measure_t *m) {
     }
     all = cached[0] + cached[1];
     most = spipe_priv_cache_bytes() > 4 * area ? share * all : all;
-    spipe_priv_measure_set(&c->fill, cached[0] / each, 1e7, 1e12);
-    spipe_priv_measure_set(&c->drain, cached[1] / each, 1e7, 1e12);
+    spipe_priv_measure_set(&c->fill, cached[0] / (double)each, 1e7, 1e12);
+    spipe_priv_measure_set(&c->drain, cached[1] / (double)each, 1e7, 1e12);
     spipe_priv_measure_set(&c->memory, all, 1e7, 1e13);
     spipe_priv_measure_set(&c->memory_uncached, uncached[0] + uncached[1], 1e7,
                            spipe_priv_max(most, 1e7));

@@ -266,7 +266,7 @@ static int runs_right(const spipe_costs_t *c, int memory, spipe_staging_t stagin
 }
 
 static void test_measured(void) {
-    const double each = (double)(spipe_priv_measure_num_threads() / 2);
+    const size_t each = spipe_priv_measure_num_threads() / 2;
     spipe_costs_t c, row;
     size_t i, good = 0;
     const double began = spipe_priv_seconds();
@@ -282,7 +282,7 @@ static void test_measured(void) {
     tap_ok(c.launch_s >= 2.0 * c.call_s * (1.0 - 1e-9) && c.latency_s >= c.launch_s,
            "a launch takes two calls or longer, and to wait for an engine as long or longer");
     SPIPE_CHECK(spipe_costs_get(&row, -1)); /* whose figures stay if no thread copied a piece */
-    tap_ok(fabs(c.memory / (c.fill + c.drain) / each - 1.0) < 1e-6 || c.fill == row.fill,
+    tap_ok(fabs(c.memory / (c.fill + c.drain) / (double)each - 1.0) < 1e-6 || c.fill == row.fill,
            "memory is the sum of what each thread fills and drains while all do");
     tap_ok(took < 5.0, "measuring takes under 5 s even on two cores: %.2f s", took);
     for (int memory = 0; memory < PIPE_NUM_MEMORIES; ++memory) {
