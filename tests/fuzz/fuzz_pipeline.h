@@ -211,6 +211,19 @@ static inline void fuzz_do(const fuzz_work_t &w) {
 
 static __global__ void fuzz_kernel(fuzz_work_t w) { fuzz_do(w); }
 
+/* Whether a chunk may have this total. Of open ends that disagree it may be any: a source that reads
+   ahead for its halo may end first, and the run fails when another one ends elsewhere. */
+static inline int fuzz_is_total(const fuzz_world_t *w, size_t total) {
+    const fuzz_scene_t *s = w->scene;
+    int i;
+    if (total == w->count || (s->open_ended && total == 0)) return 1;
+    for (i = 0; i < s->num_buffers && s->open_ended; ++i) {
+        const fuzz_buffer_t *f = &s->buffers[i];
+        if (f->kind == SPIPE_SOURCE && !f->positioned && f->gives == total) return 1;
+    }
+    return 0;
+}
+
 /* That a stage is given what it was promised. */
 static inline void fuzz_check_chunk(const fuzz_world_t *w, const spipe_chunk_t *c, int stage) {
     const fuzz_scene_t *s = w->scene;
@@ -222,8 +235,7 @@ static inline void fuzz_check_chunk(const fuzz_world_t *w, const spipe_chunk_t *
             w, c->first == c->index * s->chunk && c->count == (left < s->chunk ? left : s->chunk),
             "stage %d: chunk %zu is %zu + %zu", stage, c->index, c->first, c->count);
     }
-    FUZZ_CHECK(w, c->total == w->count || (s->open_ended && c->total == 0), "stage %d: total %zu",
-               stage, c->total);
+    FUZZ_CHECK(w, fuzz_is_total(w, c->total), "stage %d: total %zu", stage, c->total);
     FUZZ_CHECK(w, c->num_buffers == s->num_buffers && c->slot >= 0 && c->slot < SPIPE_MAX_DEPTH,
                "stage %d: %d buffers, slot %d", stage, c->num_buffers, c->slot);
 }
