@@ -211,8 +211,8 @@ static inline void fuzz_do(const fuzz_work_t &w) {
 
 static __global__ void fuzz_kernel(fuzz_work_t w) { fuzz_do(w); }
 
-/* Whether a chunk may have this total. Of open ends that disagree it may be any: a source that reads
-   ahead for its halo may end first, and the run fails when another one ends elsewhere. */
+/* Whether a chunk may have this total. Of open ends that disagree it may be any: a source that
+   reads ahead for its halo may end first, and the run fails when another one ends elsewhere. */
 static inline int fuzz_is_total(const fuzz_world_t *w, size_t total) {
     const fuzz_scene_t *s = w->scene;
     int i;
