@@ -485,7 +485,8 @@ static void probe_launch() {
     say_us("launch_s", (idle_chain_s(16) - idle_chain_s(4)) / 12,
            "each further kernel of a stream that was idle; the host's clock");
 
-    /* spipe_costs_measure, in a header of C, has no kernel: it takes twice a memset's time. */
+    /* spipe_costs_measure, in a header of C, has no kernel: it takes two calls' time, or
+       twice a memset's if that is longer. */
     const int set_part = PART_KERNEL | PART_SET;
     const double set = chain(set_part, 1) - none, sets = chain(set_part, 9) - none;
     say_us("chain.memset", set, "4 bytes");
