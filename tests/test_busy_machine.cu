@@ -15,8 +15,8 @@ enum {
     POLLS = 50
 };
 
-static int yield_us; /* a worker reads it, and counts in the next one, whenever it yields */
-static int num_yields;
+static int yield_us;        /* how long a yield takes: workers read it while the test sets it */
+static int num_yields;      /* of all threads */
 static int flag, set_after; /* the yield of that number sets the flag; 0 = none does */
 
 static double seconds_of(clockid_t clock) {
@@ -283,15 +283,17 @@ static void idle_workers(void) {
     (void)spipe_pipeline_destroy(p);
 }
 
-/* Each yield takes 2 ms, so almost each task finds its worker late. Two threads poll, too: the
-   calling one and a worker that asks about copies; each yields once in 32 times as long. */
+/* Each yield takes 2 ms, so almost every worker comes late to its task. Yields of workers that wait
+   awake are counted. Two threads poll and yield, too: the calling thread, and a worker that asks
+   about copies. After a long yield each sleeps for 32 times as long before it yields again, so the
+   time that the runs took tells how many of the yields are theirs. */
 static void workers_of_a_busy_machine(void) {
     enum {
         RUNS = 20,
         TRIES = 50
     };
 
-    const double poll_s = 32 * 2e-3 / 2;
+    const double poll_s = 32 * 2e-3 / 2; /* from one yield of the two that poll to the next */
     spipe_pipeline_t *p = with_workers();
     cudaError_t e = cudaSuccess;
     double awake = RUNS;

@@ -282,7 +282,7 @@ static void test_measured(void) {
     tap_ok(c.launch_s >= 2.0 * c.call_s * (1.0 - 1e-9) && c.latency_s >= c.launch_s,
            "a launch takes two calls or longer, and to wait for an engine as long or longer");
     SPIPE_CHECK(spipe_costs_get(&row, -1)); /* whose figures stay if no thread copied a piece */
-    const double least = 1e7;               /* where threads copied hardly any */
+    const double least = 1e7; /* bytes a second: the lower bound, where threads hardly run */
     const int bounded = c.fill == row.fill || c.fill == least || c.drain == least;
     tap_note("%zu threads each way: %.3g + %.3g, memory %.3g", each, c.fill, c.drain, c.memory);
     tap_ok(bounded || fabs(c.memory / (c.fill + c.drain) / (double)each - 1.0) < 1e-6,

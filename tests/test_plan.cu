@@ -945,8 +945,10 @@ static void test_zero_copy_parts(void) {
             y.chunk = spipe_priv_part_of(&s.work, parts);
             y.predicted_s = spipe_priv_predict(&s.request.costs, &s.work, &y);
             while (j < s.num && !spipe_priv_alike(&s.ways[j], &y)) ++j;
-            if (j < s.num && s.ways[j].chunk == y.chunk) ++listed;
-            if (j < s.num && s.ways[j].chunk == y.chunk) continue;
+            if (j < s.num && s.ways[j].chunk == y.chunk) {
+                ++listed;
+                continue;
+            }
             if (j < s.num && s.ways[j].predicted_s <= SPIPE_PRIV_CHANCE * y.predicted_s) continue;
             if (s.num == SPIPE_PRIV_CANDIDATES && s.ways[s.num - 1].predicted_s <= y.predicted_s)
                 continue;
