@@ -90,6 +90,12 @@ END EXAMPLE
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
                  SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
                  says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
+      Streams    a run by spipe_run, spipe_pipeline_run or spipe_next starts after the work that is
+                 on the default stream when it begins, as cudaMemcpy would, if an array is in
+                 pinned or device memory: a kernel there may still write it. Work on other
+                 streams is yours to wait for, or enqueue the run behind it
+                 (spipe_pipeline_enqueue). Set ignore_default_stream if the default stream has
+                 work that does not concern the run.
       Threads    different threads may use different objects; only one thread at a time may use an
                  object unless its comment says "any". Host stages, sources and sinks run on
                  threads of the library.
@@ -568,7 +574,8 @@ typedef struct spipe_chunk {
     size_t index;        /* number of this chunk, from 0 */
     size_t first;        /* number of its first element in the whole */
     size_t count;        /* elements in it, 1 or more; the last chunk may have fewer */
-    size_t total;        /* elements in the whole; 0 while not known (a source without count) */
+    size_t total;        /* elements in the whole; SPIPE_AUTO while not known (a source without
+                            count), so that an index is below it */
     cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
     int slot;            /* 0 .. depth-1: the slot that the chunk is in */
     int num_buffers;
@@ -638,6 +645,15 @@ typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t firs
    function returned its error, on the same thread. Assign it to buffers[i].why. */
 typedef const char *(*spipe_why_fn)(void *user);
 
+/* Ends the waiting of a source or sink: for data, a queue, a socket. It is called once a run ends
+   early: by spipe_end and spipe_pipeline_destroy, after a failure, and when the progress callback
+   has stopped the run. The calls under way, and those that begin after it, must then return soon,
+   with an error, or with what they have; what they return is not reported. Without it the run ends
+   when they return. It is called on any thread, while calls may be under way on others; with
+   several GPUs perhaps more than once. It must not wait and must not throw. Assign it to
+   buffers[i].stop. */
+typedef void (*spipe_stop_fn)(void *user);
+
 /* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -699,6 +715,7 @@ typedef struct spipe_buffer_desc {
     size_t ticket_bytes;        /* of a split source; else 0 */
     void *user;                 /* handed to the functions above */
     spipe_why_fn why;           /* says why that function failed (default: NULL) */
+    spipe_stop_fn stop;         /* ends that function's waiting (default: NULL) */
     const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL without work */
@@ -750,6 +767,8 @@ typedef struct spipe_desc {
                                         others returns cudaErrorNotReady at once (default: 0) */
     const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
+    int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
+                                        default stream when it begins, see RULES (default: 0) */
     spipe_devices_t devices;           /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int num_buffers, num_stages;
@@ -1711,6 +1730,20 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
 SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
+}
+
+/* While any thread captures a stream in the global mode, which is CUDA's default, calls that may
+   wait or allocate fail on every thread, and break that capture. With this thread in another mode
+   they do not: thread-local (spipe_priv_own_calls) if this thread captures nothing itself; relaxed
+   even then, for freeing. Returns the mode before, which is restored before a function of the
+   user's is called, and when the library's call ends. */
+SPIPE_API enum cudaStreamCaptureMode spipe_priv_set_mode(enum cudaStreamCaptureMode mode) {
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) (void)cudaGetLastError();
+    return mode;
+}
+
+SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
+    return spipe_priv_set_mode(cudaStreamCaptureModeThreadLocal);
 }
 
 /* ---- src/private/streams.h ---- */
@@ -3066,11 +3099,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
         i, kind, b->halo_before, b->halo_after, chunk);
-    SPIPE_PRIV_REFUSE_IF(
-        d->count > 0 && (b->halo_before > d->count || b->halo_after > d->count),
-        "buffer %d (%s): its halo of %zu before and %zu after is larger than the whole of %zu "
-        "elements; make it smaller",
-        i, kind, b->halo_before, b->halo_after, d->count);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");
@@ -3235,7 +3263,8 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_
 /* The kind of memory of a host array; not set for other buffers. */
 typedef struct spipe_priv_array {
     int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
-    int registered;        /* 1 = this run pinned it, and will unpin it */
+    int pins;              /* 1 = each run pins it in place, and unpins it when it ends */
+    int registered;        /* 1 = it is pinned so now */
     unsigned char *mapped; /* where kernels find it, or NULL */
 } spipe_priv_array_t;
 
@@ -4758,6 +4787,12 @@ enum {
     SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
 };
 
+/* Whether a run is to end before its last batch. */
+typedef struct spipe_priv_stop {
+    size_t asked; /* 1 = by the progress callback */
+    int told;     /* 1 = sources and sinks know that it ends early */
+} spipe_priv_stop_t;
+
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
@@ -4767,7 +4802,7 @@ typedef struct spipe_priv_run {
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
     size_t failed;           /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
-    size_t stop_asked;       /* a flag, likewise */
+    spipe_priv_stop_t stop;  /* likewise */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
@@ -4810,6 +4845,12 @@ typedef struct spipe_priv_lent {
     int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
+/* The call under way on a pipeline. */
+typedef struct spipe_priv_call {
+    int in_use;                      /* 1 = there is one; under sync's lock */
+    enum cudaStreamCaptureMode mode; /* that of the calling thread, for the functions of the user */
+} spipe_priv_call_t;
+
 /* A pipeline. Each part is written by the file of its name. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -4824,7 +4865,7 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     const void *self; /* a kept pipeline's own address */
-    int in_use;       /* 1 = a call on it is under way; under sync's lock */
+    spipe_priv_call_t call;
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
@@ -5266,7 +5307,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
+/* Unpins what was pinned for a run. What stayed pinned would show the old pages once the user has
+   put another array at its address. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r) {
+    cudaError_t e = cudaSuccess;
+    int i;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        if (!r->arrays[i].registered) continue;
+        r->arrays[i].registered = 0;
+        spipe_priv_keep_error(&e, spipe_unpin(r->desc.buffers[i].host));
+    }
+    return e;
+}
+
+/* Ends what a run has for itself: arrays pinned in place, memory of resources. */
 SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
+    (void)spipe_priv_unregister(&p->request);
     if (!p->provider || !p->lent.entered || p->lent.stays) return;
     p->lent.entered = 0;
     p->provider->leave(p);
@@ -5297,6 +5353,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     void *mapped = NULL;
     int last;
     a->type = SPIPE_PRIV_PAGEABLE;
+    a->pins = 0;
     a->mapped = NULL;
     if (bytes == 0) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
@@ -5309,13 +5366,24 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     return cudaSuccess;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
-    if (!r->arrays[i].registered) return cudaSuccess;
-    r->arrays[i].registered = 0;
-    return spipe_unpin(r->desc.buffers[i].host);
+/* Pins an array in place for a run. *done 0: the system refuses, which is no failure. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_register_array(spipe_priv_request_t *r, int i, int *done) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    spipe_priv_array_t *a = &r->arrays[i];
+    const unsigned char *mapped = a->mapped;
+    if (a->registered) return cudaSuccess;
+    a->registered = spipe_pin(b->host, r->desc.count * b->elem_bytes) == cudaSuccess;
+    if (!a->registered) {
+        (void)cudaGetLastError();
+        *done = 0;
+    }
+    SPIPE_TRY(spipe_priv_look_at_array(r, i, NULL));
+    a->pins = a->registered;
+    r->other_arrays |= a->mapped != mapped;
+    return cudaSuccess;
 }
 
-/* Pins the pageable arrays in place. *done 0: the system refuses, which is no failure. */
+/* Pins the pageable arrays in place, of which the plan then says that they are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     int i;
     *done = 1;
@@ -5323,15 +5391,26 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (!spipe_priv_is_array(b) || !b->host) continue;
         if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
-        if (spipe_pin(b->host, r->desc.count * b->elem_bytes) != cudaSuccess) {
-            (void)cudaGetLastError();
-            *done = 0;
-            continue;
-        }
-        r->arrays[i].registered = 1;
-        SPIPE_TRY(spipe_priv_look_at_array(r, i, NULL));
+        SPIPE_TRY(spipe_priv_register_array(r, i, done));
     }
     return cudaSuccess;
+}
+
+/* Pins the same arrays for another run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_register_again(spipe_priv_request_t *r, int *done) {
+    int i;
+    *done = 1;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        if (r->arrays[i].pins) SPIPE_TRY(spipe_priv_register_array(r, i, done));
+    }
+    return cudaSuccess;
+}
+
+/* Whether runs pin arrays in place. */
+SPIPE_PRIV_RARE int spipe_priv_registers(const spipe_priv_request_t *r) {
+    int i, pins = 0;
+    for (i = 0; i < r->desc.num_buffers; ++i) pins |= r->arrays[i].pins;
+    return pins;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, spipe_failure_t *f) {
@@ -5456,6 +5535,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     spipe_priv_request_t r;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
     memset(plan, 0, sizeof *plan);
@@ -5463,8 +5543,11 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     memset(&r, 0, sizeof r);
     e = cudaGetDevice(&r.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    SPIPE_TRY(spipe_priv_request_begin(&r, d, kept, failure));
-    SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
+    mode = spipe_priv_own_calls();
+    e = spipe_priv_request_begin(&r, d, kept, failure);
+    (void)spipe_priv_set_mode(mode);
+    if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
+    if (e != cudaSuccess) return e;
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);
@@ -5493,6 +5576,40 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
     if (p->plan.batch == 1) return batches;
     all = p->run.total / p->plan.chunk + (p->run.total % p->plan.chunk != 0);
     return n < all ? n : all;
+}
+
+/* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's
+   function may take one of its own. */
+SPIPE_PRIV_RARE void spipe_priv_stop_calls(spipe_priv_pipeline_t *p) {
+    int i, told;
+    spipe_priv_lock(p->sync);
+    told = p->run.stop.told;
+    SPIPE_PRIV_STORE(p->run.stop.told, 1);
+    spipe_priv_unlock(p->sync);
+    for (i = 0; i < p->request.desc.num_buffers && !told; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (b->stop) b->stop(b->user);
+    }
+}
+
+/* Whether what a source or sink returns is not reported any more: it was told to stop. */
+SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
+                                           const spipe_buffer_desc_t *b) {
+    return b->stop && SPIPE_PRIV_LOAD(p->run.stop.told);
+}
+
+/* A source or sink that was told to stop gives nothing for a batch. If the run has failed, it has
+   failed at this batch, too, for the reason that is known. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_cut(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                           size_t batch) {
+    spipe_priv_lock(p->sync);
+    if (p->run.failed && batch < p->run.failed_batch) {
+        SPIPE_PRIV_STORE(p->run.failed_batch, batch);
+        spipe_priv_wake(p->sync);
+    }
+    spipe_priv_unlock(p->sync);
+    spipe_priv_drop_thrown(&note->thrown);
+    return SPIPE_STOPPED;
 }
 
 /* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
@@ -5525,6 +5642,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
     if (note) spipe_priv_drop_thrown(&note->thrown);
+    spipe_priv_stop_calls(p);
     return e;
 }
 
@@ -5654,7 +5772,6 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);
-    if (c->total == SPIPE_AUTO) c->total = 0;
     if (p->plan.schedule != SPIPE_ZERO_COPY) return;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;
@@ -6903,6 +7020,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_model_worker();
+    (void)spipe_priv_own_calls();
     if (!p->provider) spipe_priv_stay_on_node(p->request.facts.numa_node); /* lent ones are there */
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
@@ -7221,7 +7339,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p,
                                                        spipe_priv_note_t *note, cudaError_t e,
                                                        size_t batch, const char *what, size_t first,
                                                        size_t n) {
-    const char *why = spipe_priv_reason(&p->request.desc.buffers[i], note, &e);
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const char *why;
+    if (spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, note, batch);
+    why = spipe_priv_reason(b, note, &e);
     return spipe_priv_fail(p, note, e, -1, batch,
                            "the %s %d failed at chunk %zu (%zu elements from %zu): %s", what, i,
                            spipe_priv_position(p, batch), n, first, why);
@@ -7314,6 +7435,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                                    "there was room for %zu",
                                    i, n, want);
         }
+        if (n == 0 && spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, &note, batch);
         if (n == 0) p->run.sources[i].ended = 1;
         SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
         *got += n;
@@ -7406,7 +7528,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
 
 /* Whether nothing more has to be read for a batch. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked);
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked);
 }
 
 /* The first buffer of a kind; -1 = there is none. */
@@ -7787,9 +7909,12 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_clock() - p->run.began;
+    (void)spipe_priv_set_mode(p->call.mode);
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
+    (void)spipe_priv_own_calls();
     if (!stop) return;
-    spipe_priv_set(p, &p->run.stop_asked, 1);
+    spipe_priv_set(p, &p->run.stop.asked, 1);
+    spipe_priv_stop_calls(p);
 }
 
 /* ---- src/private/calling.h ---- */
@@ -7832,9 +7957,13 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
+    cudaError_t e;
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    (void)spipe_priv_set_mode(p->call.mode);
+    e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    (void)spipe_priv_own_calls();
+    return e;
 }
 
 /* Calls all stages for the first chunk of a batch, then for the next chunk, so a chunk's stages may
@@ -7844,13 +7973,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_at_t *at) {
     spipe_chunk_t c = at->slot->view;
     size_t left = at->count;
+    cudaError_t e = cudaSuccess;
     int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
-    for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
+    (void)spipe_priv_set_mode(p->call.mode);
+    for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->plan.chunk ? left : p->plan.chunk;
-        for (i = 1; i + 1 < p->route.num_steps; ++i) {
-            SPIPE_TRY(spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c));
+        for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {
+            e = spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c);
         }
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -7858,7 +7989,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
             c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
         }
     }
-    return cudaSuccess;
+    (void)spipe_priv_own_calls();
+    return e;
 }
 
 /* ---- src/private/checked.h ---- */
@@ -8092,11 +8224,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     cudaError_t e, left, captured;
     if (cudaStreamBeginCapture(op->stream, cudaStreamCaptureModeRelaxed) != cudaSuccess) {
         (void)cudaGetLastError();
-        return spipe_priv_call_stage(p, at->batch, op->stage, c);
+        return spipe_priv_issue_call(p, op, at);
     }
     p->note.never_written = spipe_priv_never_written(p, stage);
+    (void)spipe_priv_set_mode(p->call.mode);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (left == p->run.stale_error) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
@@ -8104,7 +8238,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
         (void)cudaGetLastError();
         if (graph) (void)cudaGraphDestroy(graph);
-        return spipe_priv_call_stage(p, at->batch, op->stage, c);
+        return spipe_priv_issue_call(p, op, at);
     }
     if (e != cudaSuccess || p->note.error != cudaSuccess) {
         if (graph) (void)cudaGraphDestroy(graph);
@@ -8123,13 +8257,44 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
     at->slot->view.stream = op->stream;
     if (at->batch == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
         return spipe_priv_call_captured(p, op, at);
-    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    return spipe_priv_issue_call(p, op, at);
 }
 
 /* ---- src/private/issue.h ---- */
 /* ---- 13 execute: issuing -------------------------------------------------------------------
    The loop that puts a slot's program into the streams for one batch. It has no modes: the program
    says what to do. */
+
+/* Copies what CUDA has refused to copy in one piece: half by half, down to one byte. Not if it is
+   all in device memory: there the user's array ends within the copy. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_halves(unsigned char *to, const unsigned char *from,
+                                                   size_t n, cudaStream_t stream) {
+    const size_t half = n / 2;
+    cudaError_t e = cudaErrorInvalidValue;
+    int in = SPIPE_PRIV_DEVICE, out = SPIPE_PRIV_DEVICE;
+    if (n < 2 || spipe_priv_memory_type(from, &in, NULL) != cudaSuccess ||
+        spipe_priv_memory_type(to, &out, NULL) != cudaSuccess ||
+        (in == SPIPE_PRIV_DEVICE && out == SPIPE_PRIV_DEVICE)) {
+        return e;
+    }
+    e = cudaMemcpyAsync(to, from, half, cudaMemcpyDefault, stream);
+    if (e == cudaErrorInvalidValue) e = spipe_priv_copy_halves(to, from, half, stream);
+    if (e != cudaSuccess) return e;
+    e = cudaMemcpyAsync(to + half, from + half, n - half, cudaMemcpyDefault, stream);
+    if (e != cudaErrorInvalidValue) return e;
+    return spipe_priv_copy_halves(to + half, from + half, n - half, stream);
+}
+
+/* Copies from or to the user's memory. CUDA refuses a copy across the end of what is pinned, as in
+   an array that others have pinned in pieces, and then has copied nothing. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_copy_array(void *to, const void *from, size_t n,
+                                                   cudaStream_t stream) {
+    cudaError_t e = cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream);
+    if (e != cudaErrorInvalidValue) return e;
+    e = spipe_priv_copy_halves((unsigned char *)to, (const unsigned char *)from, n, stream);
+    if (e == cudaSuccess) (void)cudaGetLastError(); /* of the pieces that were refused */
+    return e;
+}
 
 /* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
@@ -8139,7 +8304,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, u
     size_t done = b->elem_bytes;
     if (times == 0) return cudaSuccess;
     if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, all, stream);
-    SPIPE_TRY(cudaMemcpyAsync(dev, element, done, cudaMemcpyDefault, stream));
+    SPIPE_TRY(spipe_priv_copy_array(dev, element, done, stream));
     for (; done < all; done *= 2) {
         const size_t n = all - done < done ? all - done : done;
         SPIPE_TRY(cudaMemcpyAsync(dev + done, dev, n, cudaMemcpyDefault, stream));
@@ -8160,8 +8325,7 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
     n = at->first + at->count + b->halo_after - right - low;
     p->run.moved[0] += n * bytes;
     SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
-    SPIPE_TRY(cudaMemcpyAsync(dev + left * bytes, host + low * bytes, n * bytes, cudaMemcpyDefault,
-                              stream));
+    SPIPE_TRY(spipe_priv_copy_array(dev + left * bytes, host + low * bytes, n * bytes, stream));
     return spipe_priv_copy_edge(b, dev + (left + n) * bytes, right,
                                 host + (p->run.total - 1) * bytes, stream);
 }
@@ -8171,8 +8335,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
     p->run.moved[op->out] += n;
-    return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
-                           n, cudaMemcpyDefault, op->stream);
+    return spipe_priv_copy_array(op->to + at->first * op->to_elem,
+                                 op->from + at->first * op->from_elem, n, op->stream);
 }
 
 #if CUDART_VERSION >= 12080
@@ -8207,7 +8371,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     int k;
 #if CUDART_VERSION >= 12080
     if (p->program.copies_together && p->run.mode != SPIPE_PRIV_CAPTURED) {
-        return spipe_priv_issue_together(p, op, at);
+        const size_t in = p->run.moved[0], out = p->run.moved[1];
+        const cudaError_t e = spipe_priv_issue_together(p, op, at);
+        if (e != cudaErrorInvalidValue) return e;
+        (void)cudaGetLastError(); /* an array may be pinned in pieces: see spipe_priv_copy_array */
+        p->run.moved[0] = in;
+        p->run.moved[1] = out;
     }
 #endif
     for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
@@ -8404,7 +8573,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = SPIPE_PRIV_NOT_FAILED;
-    run->stop_asked = run->cut_from = 0;
+    run->stop.asked = run->cut_from = 0;
+    run->stop.told = 0;
     run->resident = cudaErrorNotReady;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
@@ -8448,7 +8618,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
 
 /* Once the run is to stop, no further batch is issued. */
 SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
+    if (!p->run.stop.asked || batch >= p->run.num_batches) return;
     spipe_priv_set(p, &p->run.num_batches, batch);
 }
 
@@ -8506,9 +8676,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
         }
         p->run.moved[out] += b->elem_bytes;
         if (out)
-            SPIPE_TRY(cudaMemcpyAsync(b->host, dev, b->elem_bytes, cudaMemcpyDefault, base));
+            SPIPE_TRY(spipe_priv_copy_array(b->host, dev, b->elem_bytes, base));
         else
-            SPIPE_TRY(cudaMemcpyAsync(dev, b->host, b->elem_bytes, cudaMemcpyDefault, base));
+            SPIPE_TRY(spipe_priv_copy_array(dev, b->host, b->elem_bytes, base));
     }
     return cudaSuccess;
 }
@@ -8519,7 +8689,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
     if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
-    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
+    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop.asked) return;
     p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
 }
 
@@ -8543,6 +8713,50 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_
         if (s->streams[i] == base) continue;
         SPIPE_TRY(cudaEventRecord(s->sync_event, s->streams[i]));
         SPIPE_TRY(cudaStreamWaitEvent(base, s->sync_event, 0));
+    }
+    return cudaSuccess;
+}
+
+/* Whether a kernel or a copy on the default stream may still write or read a host array that the
+   GPU reaches: pinned, on the device, or copied by CUDA where the GPU reads host pages. */
+SPIPE_PRIV_RARE int spipe_priv_gpu_reaches(const spipe_priv_pipeline_t *p, int i) {
+    const spipe_priv_array_t *a = &p->request.arrays[i];
+    if (!p->request.desc.buffers[i].host || a->pins) return 0;
+    if (a->type != SPIPE_PRIV_PAGEABLE) return 1;
+    return p->request.facts.pageable_access && p->route.path[i] == SPIPE_PRIV_PATH_COPIED;
+}
+
+/* Makes the event one that comes after the work that is on the current device's default stream. The
+   thread's own stream does nothing before that is done, and asking the default stream itself would
+   join all streams of the process that are not non-blocking. *busy 0: there is nothing to wait for,
+   because that stream is being captured. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_record_default(cudaEvent_t event, int *busy) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SPIPE_TRY(cudaStreamIsCapturing(cudaStreamPerThread, &status));
+    *busy = status == cudaStreamCaptureStatusNone;
+    return *busy ? cudaEventRecord(event, cudaStreamPerThread) : cudaSuccess;
+}
+
+/* The run starts after the work that is on the default stream now, as the cudaMemcpy does that it
+   replaces. If host threads copy such an array, this waits for that work. Where all batches begin
+   with copies in, it is enough that the stream for those waits. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int i, reached = 0, host_work = 0, copies_in = p->plan.schedule == SPIPE_ENGINES;
+    if (p->request.desc.ignore_default_stream) return cudaSuccess;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (!spipe_priv_gpu_reaches(p, i)) continue;
+        reached = 1;
+        host_work |= p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
+        copies_in |= 2 * spipe_priv_goes_in(&p->request.desc.buffers[i]);
+    }
+    if (!reached) return cudaSuccess;
+    if (!s->sync_event) SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
+    SPIPE_TRY(spipe_priv_record_default(s->sync_event, &reached));
+    if (reached && host_work) return cudaEventSynchronize(s->sync_event);
+    for (i = 0; i < s->num && reached; ++i) {
+        SPIPE_TRY(cudaStreamWaitEvent(s->streams[i], s->sync_event, 0));
+        if (p->run.one_stream || copies_in == 3) break;
     }
     return cudaSuccess;
 }
@@ -8576,10 +8790,10 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
-    cudaError_t e;
+    cudaError_t e = spipe_priv_follow_default(p);
     size_t k;
     for (k = 0; k < p->plan.depth && fills; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
-    e = spipe_priv_move_resident(p, 0, base);
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, base);
     if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
         e = spipe_priv_fork(&p->streams, base);
     }
@@ -8599,11 +8813,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0;     /* the stop is not why the run ended */
+        p->run.stop.asked = 0;     /* the stop is not why the run ended */
         if (p->run.cut_from > 0) { /* a worker that ends may read it */
             spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
-    } else if (p->run.stop_asked) {
+    } else if (p->run.stop.asked) {
         (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);
@@ -8781,12 +8995,16 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
 /* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 
-/* Borrows from resources before a kept pipeline's run; plans anew if the number of runs has changed
-   much. If its memory lies elsewhere than before, everything with addresses is written anew. */
+/* Borrows from resources before a kept pipeline's run, and pins arrays in place; plans anew if the
+   number of runs has changed much, or if the system refuses to
+   pin. If its memory lies elsewhere than before, everything with addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
+    int registered;
     SPIPE_TRY(spipe_priv_check_in(p));
-    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
+    SPIPE_TRY(spipe_priv_register_again(&p->request, &registered));
+    p->request.may_register &= registered;
+    if (!registered || (p->provider && p->provider->outdated(p))) return spipe_priv_plan_anew(p);
     if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
         return cudaSuccess;
     }
@@ -9247,7 +9465,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 /* Replays a run that was captured. */
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
-    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
+    cudaError_t e = spipe_priv_follow_default(p);
+    if (e == cudaSuccess) e = cudaGraphLaunch(p->trial.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
         memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
@@ -9304,18 +9523,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
                                       "with spipe_pipeline_create");
     }
     spipe_priv_mutex_lock(&p->sync->lock);
-    in_use = p->in_use;
-    p->in_use = 1;
+    in_use = p->call.in_use;
+    p->call.in_use = 1;
     spipe_priv_mutex_unlock(&p->sync->lock);
-    if (!in_use) return cudaSuccess;
+    if (!in_use) {
+        p->call.mode = spipe_priv_own_calls();
+        return cudaSuccess;
+    }
     return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
+    (void)spipe_priv_set_mode(p->call.mode);
     spipe_priv_mutex_lock(&p->sync->lock);
-    p->in_use = 0;
+    p->call.in_use = 0;
     spipe_priv_mutex_unlock(&p->sync->lock);
 }
 
@@ -9365,8 +9588,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     return spipe_priv_refuse_call(report, e, p->failure.message);
 }
 
-/* Runs at once, after waiting for the stream, if host threads have work to do, or if CUDA copies
-   pageable memory, which it may read during the call. */
+/* Runs at once, after waiting for the stream, if host threads have work to do, if arrays are pinned
+   for the run, or if CUDA copies pageable memory, which it may read during the call. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     if (p->run.mode == SPIPE_PRIV_CAPTURED) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
@@ -9404,10 +9627,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
         p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
-    if (e == cudaSuccess && (p->route.blocks || p->route.host_work))
+    if (e == cudaSuccess &&
+        (p->route.blocks || p->route.host_work || spipe_priv_registers(&p->request)))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
+    (void)spipe_priv_unregister(&p->request);
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
     return e;
@@ -9486,11 +9711,12 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
+        spipe_priv_stop_calls(p);
     }
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
-    if (p->pull.released < p->pull.taken && p->provider) {
-        spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on lent memory */
+    if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
+        spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on that memory */
     }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
@@ -9673,7 +9899,7 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *repo
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
-    int i, before = 0;
+    int before = 0;
     const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
@@ -9681,10 +9907,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
+    spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request));
     spipe_priv_check_out(p);
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
-    }
     free((void *)p->program.ops);
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
@@ -9785,12 +10009,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
     if (from && from->run(d, report, &e, &failure)) return e;
-    if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
+    if (e == cudaSuccess) {
+        mode = spipe_priv_own_calls();
+        e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
+        p.call.mode = mode;
+        if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
+    }
     if (e != cudaSuccess) {
         if (report) {
             memset(report, 0, sizeof *report);
@@ -9802,6 +10032,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
+    (void)spipe_priv_set_mode(mode);
     spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
@@ -9813,6 +10044,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
     spipe_priv_pipeline_t *p;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     if (!pipeline) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue,
@@ -9831,12 +10063,14 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
         return cudaErrorMemoryAllocation;
     }
+    mode = spipe_priv_own_calls();
     e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
+    if (e == cudaSuccess) spipe_priv_check_out(p);
+    (void)spipe_priv_set_mode(mode);
     if (e != cudaSuccess) {
         free(p);
         return e;
     }
-    spipe_priv_check_out(p);
     p->self = p;
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
@@ -9848,9 +10082,11 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     cudaError_t e;
     if (!p) return cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    (void)spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
     p->self = NULL;
     e = spipe_priv_free(p);
+    (void)spipe_priv_set_mode(p->call.mode);
     free(p);
     return e;
 }
@@ -9953,9 +10189,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* the program may still name the old array */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
-    e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
-    if (e == cudaSuccess) e = spipe_priv_replan(p);
+    e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
     if (e != cudaSuccess && p->failure.error != e) {
         (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
@@ -9996,22 +10231,13 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
     return e;
 }
 
-/* What is wrong with another count, in words: mistakes as in a description, and arrays that are
-   pinned in place with their present length. */
+/* What is wrong with another count, in words: mistakes as in a description. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, size_t count) {
     spipe_desc_t *d = &p->request.desc;
-    spipe_failure_t *f = &p->failure;
     const size_t before = d->count;
     cudaError_t e;
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        SPIPE_PRIV_REFUSE_IF(p->request.arrays[i].registered,
-                             "buffer %d is pinned in place with %zu elements; make another "
-                             "pipeline for another count",
-                             i, before);
-    }
     d->count = count;
-    e = spipe_priv_check_desc(d, f);
+    e = spipe_priv_check_desc(d, &p->failure);
     d->count = before;
     return e;
 }
@@ -11602,6 +11828,7 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const enum cudaStreamCaptureMode mode = p->call.mode;
     void *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
@@ -11612,6 +11839,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
         (void)spipe_priv_free(p);
         free(p);
     }
+    (void)spipe_priv_set_mode(mode);
     spipe_priv_rethrow(&thrown);
 }
 
@@ -11628,15 +11856,21 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
+    enum cudaStreamCaptureMode mode;
     if (spipe_priv_is_single(d)) {
         *e = spipe_desc_check(d, f);
         return 0;
     }
     spipe_priv_failure_clear(f);
+    mode = spipe_priv_own_calls();
     *e = spipe_priv_look_at_call(&q, d, f);
     if (*e == cudaSuccess) *e = spipe_priv_find_same(&q, &p, f);
     if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
-    if (!p) return 0;
+    if (!p) {
+        (void)spipe_priv_set_mode(mode);
+        return 0;
+    }
+    p->call.mode = mode;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
@@ -11736,6 +11970,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
                                              spipe_failure_t *failure) {
     const spipe_resources_limits_t own = spipe_resources_limits_default();
     const spipe_resources_limits_t *l = limits ? limits : &own;
+    enum cudaStreamCaptureMode mode;
     spipe_resources_t *r;
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
@@ -11749,7 +11984,9 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     if (!r) {
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
     }
+    mode = spipe_priv_own_calls();
     e = spipe_priv_fill_resources(r, l, failure);
+    (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess)
         *resources = r;
     else
@@ -11799,11 +12036,13 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
     cudaError_t e = cudaSuccess;
+    enum cudaStreamCaptureMode mode;
     spipe_priv_sync_t *sync;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_keep_error(&e, cudaGetDevice(&before));
     sync = r->lending.sync;
     while (r->others != r) {
@@ -11814,6 +12053,7 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_free_resources(r, &e);
     spipe_priv_sync_destroy(sync);
     (void)cudaSetDevice(before);
+    (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
     return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));

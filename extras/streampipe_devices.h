@@ -253,7 +253,8 @@ typedef struct spipe_priv_team {
     spipe_priv_outcome_t outcome;
     int pinned[SPIPE_MAX_BUFFERS]; /* 1 = the run has pinned this array */
     const char *why_chunk;
-    uintptr_t starter; /* the thread that called spipe_run */
+    uintptr_t starter;               /* the thread that called spipe_run */
+    enum cudaStreamCaptureMode mode; /* of that thread, for stages on all threads */
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
 
@@ -498,6 +499,30 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
     return b->why(b->user);
 }
 
+/* Ends the waiting of a user's function, unless other GPUs may go on when this one has failed. */
+SPIPE_API void spipe_priv_team_stop(void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t *t = part->member->team;
+    const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    int goes_on;
+    spipe_priv_lock(t->sync);
+    goes_on = t->ending.may_retry && !t->ending.closed && t->counts.alive > 1;
+    spipe_priv_unlock(t->sync);
+    if (!goes_on) b->stop(b->user);
+}
+
+/* The run is over: ends the waiting of the functions that this GPU did not stop when it failed. */
+SPIPE_API void spipe_priv_team_stop_all(spipe_priv_team_t *t) {
+    int i, over;
+    spipe_priv_lock(t->sync);
+    over = t->ending.over;
+    spipe_priv_unlock(t->sync);
+    for (i = 0; i < t->d.num_buffers && over; ++i) {
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        if (b->stop) b->stop(b->user);
+    }
+}
+
 /* A positioned source or sink, or a split source's work, that fails will fail on another GPU, too.
  */
 SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
@@ -657,7 +682,7 @@ SPIPE_API int spipe_priv_member_interrupted(const spipe_priv_member_t *m) {
 SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
-    const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
+    const int asked = m->p && m->p->run.stop.asked; /* by the progress callback */
     const int works = !asked && t->memory.without == cudaSuccess && spipe_priv_still_works();
     int began, stopped;
     spipe_priv_lock(t->sync);
@@ -677,6 +702,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     }
     spipe_priv_member_end_round(t, m, t->reduced.any ? 0 : completed);
     spipe_priv_unlock(t->sync);
+    spipe_priv_team_stop_all(t);
     if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
 }
 
@@ -813,10 +839,12 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     int again = 1;
     spipe_priv_failure_clear(&failure);
     m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
-    if (m->p)
+    if (m->p) {
         e = spipe_priv_create(m->p, &m->desc, SPIPE_PRIV_ONE_RUN, &failure);
-    else
+        m->p->call.mode = m->team->mode;
+    } else {
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
+    }
     spipe_priv_team_begin(m, e == cudaSuccess);
     if (e != cudaSuccess) {
         spipe_priv_member_failed(m, &failure, 0);
@@ -865,6 +893,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
 SPIPE_API void *spipe_priv_member_thread(void *arg) {
     spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
     spipe_priv_model_issuer();
+    (void)spipe_priv_own_calls();
     spipe_priv_model_until(((spipe_priv_member_t *)arg)->team->outcome.called);
     spipe_priv_member_main(arg);
     return NULL;
@@ -1049,6 +1078,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
         if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
+        if (b->stop) b->stop = spipe_priv_team_stop;
         if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
         if (!t->reduced.at[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
@@ -1308,6 +1338,26 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     return spipe_priv_team_end(t, r);
 }
 
+/* What a run on one GPU does at its beginning for the default stream of its own device, this does
+   for that of the caller, whose work may write an array that all GPUs read. */
+SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
+    cudaEvent_t event = NULL;
+    cudaError_t e;
+    int i, reached = 0;
+    for (i = 0; i < d->num_buffers && !d->ignore_default_stream; ++i) {
+        int type = SPIPE_PRIV_PAGEABLE;
+        if (!d->buffers[i].host) continue;
+        if (spipe_priv_memory_type(d->buffers[i].host, &type, NULL) != cudaSuccess) continue;
+        reached |= type != SPIPE_PRIV_PAGEABLE;
+    }
+    if (!reached) return cudaSuccess;
+    SPIPE_TRY(spipe_event_create(&event));
+    e = spipe_priv_record_default(event, &reached);
+    if (e == cudaSuccess && reached) e = cudaEventSynchronize(event);
+    spipe_priv_keep_error(&e, cudaEventDestroy(event));
+    return e;
+}
+
 /* spipe_run calls this for a description with devices. */
 SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
@@ -1332,9 +1382,20 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
         t->members[i].place = i;
         t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
     }
-    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r, &t->outcome.thrown)
-                    : spipe_priv_devices_many(t, r);
+    t->mode = spipe_priv_own_calls();
+    e = spipe_priv_team_follow_default(d);
+    if (e != cudaSuccess) {
+        (void)spipe_priv_refuse(&r->failure, e, "waiting for the default stream failed: %s",
+                                cudaGetErrorString(e));
+    } else if (t->num == 1) {
+        (void)spipe_priv_set_mode(t->mode); /* for its stages */
+        e = spipe_priv_devices_one(d, t->members[0].device, r, &t->outcome.thrown);
+        (void)spipe_priv_own_calls();
+    } else {
+        e = spipe_priv_devices_many(t, r);
+    }
     thrown = t->outcome.thrown;
+    (void)spipe_priv_set_mode(t->mode);
     spipe_priv_team_free(t);
     spipe_priv_rethrow(&thrown);
     return e;
@@ -1396,6 +1457,7 @@ SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
 /* Runs on a thread bound to the device's NUMA node, so that its memory lies there. */
 SPIPE_API void *spipe_priv_making_thread(void *arg) {
     spipe_priv_making_t *m = (spipe_priv_making_t *)arg;
+    (void)spipe_priv_own_calls();
     spipe_priv_stay_on_node(spipe_priv_numa_node(m->device));
     spipe_priv_make_resources(m);
     return NULL;

@@ -787,7 +787,7 @@ SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_priv_pipel
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         int type = SPIPE_PRIV_PINNED;
-        if (which >= 0 || !b->host || p->request.arrays[i].registered ||
+        if (which >= 0 || !b->host || p->request.arrays[i].pins ||
             p->request.facts.host_page_tables)
             continue;
         if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) (void)cudaGetLastError();

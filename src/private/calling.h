@@ -37,9 +37,13 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
+    cudaError_t e;
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    (void)spipe_priv_set_mode(p->call.mode);
+    e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    (void)spipe_priv_own_calls();
+    return e;
 }
 
 /* Calls all stages for the first chunk of a batch, then for the next chunk, so a chunk's stages may
@@ -49,13 +53,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_at_t *at) {
     spipe_chunk_t c = at->slot->view;
     size_t left = at->count;
+    cudaError_t e = cudaSuccess;
     int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
-    for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
+    (void)spipe_priv_set_mode(p->call.mode);
+    for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->plan.chunk ? left : p->plan.chunk;
-        for (i = 1; i + 1 < p->route.num_steps; ++i) {
-            SPIPE_TRY(spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c));
+        for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {
+            e = spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c);
         }
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -63,5 +69,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
             c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
         }
     }
-    return cudaSuccess;
+    (void)spipe_priv_own_calls();
+    return e;
 }

@@ -332,6 +332,7 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const enum cudaStreamCaptureMode mode = p->call.mode;
     void *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
@@ -342,6 +343,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
         (void)spipe_priv_free(p);
         free(p);
     }
+    (void)spipe_priv_set_mode(mode);
     spipe_priv_rethrow(&thrown);
 }
 
@@ -358,15 +360,21 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
+    enum cudaStreamCaptureMode mode;
     if (spipe_priv_is_single(d)) {
         *e = spipe_desc_check(d, f);
         return 0;
     }
     spipe_priv_failure_clear(f);
+    mode = spipe_priv_own_calls();
     *e = spipe_priv_look_at_call(&q, d, f);
     if (*e == cudaSuccess) *e = spipe_priv_find_same(&q, &p, f);
     if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
-    if (!p) return 0;
+    if (!p) {
+        (void)spipe_priv_set_mode(mode);
+        return 0;
+    }
+    p->call.mode = mode;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);

@@ -62,11 +62,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
         i, kind, b->halo_before, b->halo_after, chunk);
-    SPIPE_PRIV_REFUSE_IF(
-        d->count > 0 && (b->halo_before > d->count || b->halo_after > d->count),
-        "buffer %d (%s): its halo of %zu before and %zu after is larger than the whole of %zu "
-        "elements; make it smaller",
-        i, kind, b->halo_before, b->halo_after, d->count);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");

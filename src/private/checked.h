@@ -228,11 +228,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     cudaError_t e, left, captured;
     if (cudaStreamBeginCapture(op->stream, cudaStreamCaptureModeRelaxed) != cudaSuccess) {
         (void)cudaGetLastError();
-        return spipe_priv_call_stage(p, at->batch, op->stage, c);
+        return spipe_priv_issue_call(p, op, at);
     }
     p->note.never_written = spipe_priv_never_written(p, stage);
+    (void)spipe_priv_set_mode(p->call.mode);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (left == p->run.stale_error) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
@@ -240,7 +242,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
         (void)cudaGetLastError();
         if (graph) (void)cudaGraphDestroy(graph);
-        return spipe_priv_call_stage(p, at->batch, op->stage, c);
+        return spipe_priv_issue_call(p, op, at);
     }
     if (e != cudaSuccess || p->note.error != cudaSuccess) {
         if (graph) (void)cudaGraphDestroy(graph);
@@ -259,5 +261,5 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
     at->slot->view.stream = op->stream;
     if (at->batch == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
         return spipe_priv_call_captured(p, op, at);
-    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    return spipe_priv_issue_call(p, op, at);
 }

@@ -86,3 +86,17 @@ SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
 }
+
+/* While any thread captures a stream in the global mode, which is CUDA's default, calls that may
+   wait or allocate fail on every thread, and break that capture. With this thread in another mode
+   they do not: thread-local (spipe_priv_own_calls) if this thread captures nothing itself; relaxed
+   even then, for freeing. Returns the mode before, which is restored before a function of the
+   user's is called, and when the library's call ends. */
+SPIPE_API enum cudaStreamCaptureMode spipe_priv_set_mode(enum cudaStreamCaptureMode mode) {
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) (void)cudaGetLastError();
+    return mode;
+}
+
+SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
+    return spipe_priv_set_mode(cudaStreamCaptureModeThreadLocal);
+}

@@ -37,7 +37,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 /* Replays a run that was captured. */
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
-    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
+    cudaError_t e = spipe_priv_follow_default(p);
+    if (e == cudaSuccess) e = cudaGraphLaunch(p->trial.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
         memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
@@ -94,18 +95,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
                                       "with spipe_pipeline_create");
     }
     spipe_priv_mutex_lock(&p->sync->lock);
-    in_use = p->in_use;
-    p->in_use = 1;
+    in_use = p->call.in_use;
+    p->call.in_use = 1;
     spipe_priv_mutex_unlock(&p->sync->lock);
-    if (!in_use) return cudaSuccess;
+    if (!in_use) {
+        p->call.mode = spipe_priv_own_calls();
+        return cudaSuccess;
+    }
     return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
+    (void)spipe_priv_set_mode(p->call.mode);
     spipe_priv_mutex_lock(&p->sync->lock);
-    p->in_use = 0;
+    p->call.in_use = 0;
     spipe_priv_mutex_unlock(&p->sync->lock);
 }
 
@@ -155,8 +160,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     return spipe_priv_refuse_call(report, e, p->failure.message);
 }
 
-/* Runs at once, after waiting for the stream, if host threads have work to do, or if CUDA copies
-   pageable memory, which it may read during the call. */
+/* Runs at once, after waiting for the stream, if host threads have work to do, if arrays are pinned
+   for the run, or if CUDA copies pageable memory, which it may read during the call. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     if (p->run.mode == SPIPE_PRIV_CAPTURED) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
@@ -194,10 +199,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
         p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
-    if (e == cudaSuccess && (p->route.blocks || p->route.host_work))
+    if (e == cudaSuccess &&
+        (p->route.blocks || p->route.host_work || spipe_priv_registers(&p->request)))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
+    (void)spipe_priv_unregister(&p->request);
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
     return e;

@@ -20,6 +20,40 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
     return n < all ? n : all;
 }
 
+/* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's
+   function may take one of its own. */
+SPIPE_PRIV_RARE void spipe_priv_stop_calls(spipe_priv_pipeline_t *p) {
+    int i, told;
+    spipe_priv_lock(p->sync);
+    told = p->run.stop.told;
+    SPIPE_PRIV_STORE(p->run.stop.told, 1);
+    spipe_priv_unlock(p->sync);
+    for (i = 0; i < p->request.desc.num_buffers && !told; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (b->stop) b->stop(b->user);
+    }
+}
+
+/* Whether what a source or sink returns is not reported any more: it was told to stop. */
+SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
+                                           const spipe_buffer_desc_t *b) {
+    return b->stop && SPIPE_PRIV_LOAD(p->run.stop.told);
+}
+
+/* A source or sink that was told to stop gives nothing for a batch. If the run has failed, it has
+   failed at this batch, too, for the reason that is known. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_cut(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                           size_t batch) {
+    spipe_priv_lock(p->sync);
+    if (p->run.failed && batch < p->run.failed_batch) {
+        SPIPE_PRIV_STORE(p->run.failed_batch, batch);
+        spipe_priv_wake(p->sync);
+    }
+    spipe_priv_unlock(p->sync);
+    spipe_priv_drop_thrown(&note->thrown);
+    return SPIPE_STOPPED;
+}
+
 /* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
    later one at an earlier batch only moves failed_batch. note: a user's function's, or NULL. If
    such a function failed, the batches before its batch are completed; if several failed, on several
@@ -50,6 +84,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
     if (note) spipe_priv_drop_thrown(&note->thrown);
+    spipe_priv_stop_calls(p);
     return e;
 }
 
@@ -179,7 +214,6 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);
-    if (c->total == SPIPE_AUTO) c->total = 0;
     if (p->plan.schedule != SPIPE_ZERO_COPY) return;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;

@@ -85,7 +85,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p,
                                                        spipe_priv_note_t *note, cudaError_t e,
                                                        size_t batch, const char *what, size_t first,
                                                        size_t n) {
-    const char *why = spipe_priv_reason(&p->request.desc.buffers[i], note, &e);
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const char *why;
+    if (spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, note, batch);
+    why = spipe_priv_reason(b, note, &e);
     return spipe_priv_fail(p, note, e, -1, batch,
                            "the %s %d failed at chunk %zu (%zu elements from %zu): %s", what, i,
                            spipe_priv_position(p, batch), n, first, why);
@@ -178,6 +181,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                                    "there was room for %zu",
                                    i, n, want);
         }
+        if (n == 0 && spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, &note, batch);
         if (n == 0) p->run.sources[i].ended = 1;
         SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
         *got += n;
@@ -270,7 +274,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
 
 /* Whether nothing more has to be read for a batch. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked);
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked);
 }
 
 /* The first buffer of a kind; -1 = there is none. */

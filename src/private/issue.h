@@ -2,6 +2,37 @@
    The loop that puts a slot's program into the streams for one batch. It has no modes: the program
    says what to do. */
 
+/* Copies what CUDA has refused to copy in one piece: half by half, down to one byte. Not if it is
+   all in device memory: there the user's array ends within the copy. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_halves(unsigned char *to, const unsigned char *from,
+                                                   size_t n, cudaStream_t stream) {
+    const size_t half = n / 2;
+    cudaError_t e = cudaErrorInvalidValue;
+    int in = SPIPE_PRIV_DEVICE, out = SPIPE_PRIV_DEVICE;
+    if (n < 2 || spipe_priv_memory_type(from, &in, NULL) != cudaSuccess ||
+        spipe_priv_memory_type(to, &out, NULL) != cudaSuccess ||
+        (in == SPIPE_PRIV_DEVICE && out == SPIPE_PRIV_DEVICE)) {
+        return e;
+    }
+    e = cudaMemcpyAsync(to, from, half, cudaMemcpyDefault, stream);
+    if (e == cudaErrorInvalidValue) e = spipe_priv_copy_halves(to, from, half, stream);
+    if (e != cudaSuccess) return e;
+    e = cudaMemcpyAsync(to + half, from + half, n - half, cudaMemcpyDefault, stream);
+    if (e != cudaErrorInvalidValue) return e;
+    return spipe_priv_copy_halves(to + half, from + half, n - half, stream);
+}
+
+/* Copies from or to the user's memory. CUDA refuses a copy across the end of what is pinned, as in
+   an array that others have pinned in pieces, and then has copied nothing. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_copy_array(void *to, const void *from, size_t n,
+                                                   cudaStream_t stream) {
+    cudaError_t e = cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream);
+    if (e != cudaErrorInvalidValue) return e;
+    e = spipe_priv_copy_halves((unsigned char *)to, (const unsigned char *)from, n, stream);
+    if (e == cudaSuccess) (void)cudaGetLastError(); /* of the pieces that were refused */
+    return e;
+}
+
 /* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
                                                  size_t times, const unsigned char *element,
@@ -10,7 +41,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, u
     size_t done = b->elem_bytes;
     if (times == 0) return cudaSuccess;
     if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, all, stream);
-    SPIPE_TRY(cudaMemcpyAsync(dev, element, done, cudaMemcpyDefault, stream));
+    SPIPE_TRY(spipe_priv_copy_array(dev, element, done, stream));
     for (; done < all; done *= 2) {
         const size_t n = all - done < done ? all - done : done;
         SPIPE_TRY(cudaMemcpyAsync(dev + done, dev, n, cudaMemcpyDefault, stream));
@@ -31,8 +62,7 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
     n = at->first + at->count + b->halo_after - right - low;
     p->run.moved[0] += n * bytes;
     SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
-    SPIPE_TRY(cudaMemcpyAsync(dev + left * bytes, host + low * bytes, n * bytes, cudaMemcpyDefault,
-                              stream));
+    SPIPE_TRY(spipe_priv_copy_array(dev + left * bytes, host + low * bytes, n * bytes, stream));
     return spipe_priv_copy_edge(b, dev + (left + n) * bytes, right,
                                 host + (p->run.total - 1) * bytes, stream);
 }
@@ -42,8 +72,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
     p->run.moved[op->out] += n;
-    return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
-                           n, cudaMemcpyDefault, op->stream);
+    return spipe_priv_copy_array(op->to + at->first * op->to_elem,
+                                 op->from + at->first * op->from_elem, n, op->stream);
 }
 
 #if CUDART_VERSION >= 12080
@@ -78,7 +108,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     int k;
 #if CUDART_VERSION >= 12080
     if (p->program.copies_together && p->run.mode != SPIPE_PRIV_CAPTURED) {
-        return spipe_priv_issue_together(p, op, at);
+        const size_t in = p->run.moved[0], out = p->run.moved[1];
+        const cudaError_t e = spipe_priv_issue_together(p, op, at);
+        if (e != cudaErrorInvalidValue) return e;
+        (void)cudaGetLastError(); /* an array may be pinned in pieces: see spipe_priv_copy_array */
+        p->run.moved[0] = in;
+        p->run.moved[1] = out;
     }
 #endif
     for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));

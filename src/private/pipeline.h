@@ -3,7 +3,7 @@
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
-    int i, before = 0;
+    int before = 0;
     const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
@@ -11,10 +11,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
+    spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request));
     spipe_priv_check_out(p);
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
-    }
     free((void *)p->program.ops);
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
@@ -115,12 +113,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
     if (from && from->run(d, report, &e, &failure)) return e;
-    if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
+    if (e == cudaSuccess) {
+        mode = spipe_priv_own_calls();
+        e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
+        p.call.mode = mode;
+        if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
+    }
     if (e != cudaSuccess) {
         if (report) {
             memset(report, 0, sizeof *report);
@@ -132,6 +136,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
+    (void)spipe_priv_set_mode(mode);
     spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
@@ -143,6 +148,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
     spipe_priv_pipeline_t *p;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     if (!pipeline) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue,
@@ -161,12 +167,14 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
         return cudaErrorMemoryAllocation;
     }
+    mode = spipe_priv_own_calls();
     e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
+    if (e == cudaSuccess) spipe_priv_check_out(p);
+    (void)spipe_priv_set_mode(mode);
     if (e != cudaSuccess) {
         free(p);
         return e;
     }
-    spipe_priv_check_out(p);
     p->self = p;
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
@@ -178,9 +186,11 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     cudaError_t e;
     if (!p) return cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    (void)spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
     p->self = NULL;
     e = spipe_priv_free(p);
+    (void)spipe_priv_set_mode(p->call.mode);
     free(p);
     return e;
 }
@@ -283,9 +293,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* the program may still name the old array */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
-    e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
-    if (e == cudaSuccess) e = spipe_priv_replan(p);
+    e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
     if (e != cudaSuccess && p->failure.error != e) {
         (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
@@ -326,22 +335,13 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
     return e;
 }
 
-/* What is wrong with another count, in words: mistakes as in a description, and arrays that are
-   pinned in place with their present length. */
+/* What is wrong with another count, in words: mistakes as in a description. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, size_t count) {
     spipe_desc_t *d = &p->request.desc;
-    spipe_failure_t *f = &p->failure;
     const size_t before = d->count;
     cudaError_t e;
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        SPIPE_PRIV_REFUSE_IF(p->request.arrays[i].registered,
-                             "buffer %d is pinned in place with %zu elements; make another "
-                             "pipeline for another count",
-                             i, before);
-    }
     d->count = count;
-    e = spipe_priv_check_desc(d, f);
+    e = spipe_priv_check_desc(d, &p->failure);
     d->count = before;
     return e;
 }

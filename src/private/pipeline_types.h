@@ -309,6 +309,12 @@ enum {
     SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
 };
 
+/* Whether a run is to end before its last batch. */
+typedef struct spipe_priv_stop {
+    size_t asked; /* 1 = by the progress callback */
+    int told;     /* 1 = sources and sinks know that it ends early */
+} spipe_priv_stop_t;
+
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
@@ -318,7 +324,7 @@ typedef struct spipe_priv_run {
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
     size_t failed;           /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
-    size_t stop_asked;       /* a flag, likewise */
+    spipe_priv_stop_t stop;  /* likewise */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
@@ -361,6 +367,12 @@ typedef struct spipe_priv_lent {
     int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
+/* The call under way on a pipeline. */
+typedef struct spipe_priv_call {
+    int in_use;                      /* 1 = there is one; under sync's lock */
+    enum cudaStreamCaptureMode mode; /* that of the calling thread, for the functions of the user */
+} spipe_priv_call_t;
+
 /* A pipeline. Each part is written by the file of its name. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -375,7 +387,7 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     const void *self; /* a kept pipeline's own address */
-    int in_use;       /* 1 = a call on it is under way; under sync's lock */
+    spipe_priv_call_t call;
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */

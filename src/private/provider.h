@@ -19,7 +19,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
+/* Unpins what was pinned for a run. What stayed pinned would show the old pages once the user has
+   put another array at its address. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r) {
+    cudaError_t e = cudaSuccess;
+    int i;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        if (!r->arrays[i].registered) continue;
+        r->arrays[i].registered = 0;
+        spipe_priv_keep_error(&e, spipe_unpin(r->desc.buffers[i].host));
+    }
+    return e;
+}
+
+/* Ends what a run has for itself: arrays pinned in place, memory of resources. */
 SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
+    (void)spipe_priv_unregister(&p->request);
     if (!p->provider || !p->lent.entered || p->lent.stays) return;
     p->lent.entered = 0;
     p->provider->leave(p);

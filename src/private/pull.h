@@ -27,11 +27,12 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
+        spipe_priv_stop_calls(p);
     }
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
-    if (p->pull.released < p->pull.taken && p->provider) {
-        spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on lent memory */
+    if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
+        spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on that memory */
     }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);

@@ -22,6 +22,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     void *mapped = NULL;
     int last;
     a->type = SPIPE_PRIV_PAGEABLE;
+    a->pins = 0;
     a->mapped = NULL;
     if (bytes == 0) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
@@ -34,13 +35,24 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     return cudaSuccess;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
-    if (!r->arrays[i].registered) return cudaSuccess;
-    r->arrays[i].registered = 0;
-    return spipe_unpin(r->desc.buffers[i].host);
+/* Pins an array in place for a run. *done 0: the system refuses, which is no failure. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_register_array(spipe_priv_request_t *r, int i, int *done) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    spipe_priv_array_t *a = &r->arrays[i];
+    const unsigned char *mapped = a->mapped;
+    if (a->registered) return cudaSuccess;
+    a->registered = spipe_pin(b->host, r->desc.count * b->elem_bytes) == cudaSuccess;
+    if (!a->registered) {
+        (void)cudaGetLastError();
+        *done = 0;
+    }
+    SPIPE_TRY(spipe_priv_look_at_array(r, i, NULL));
+    a->pins = a->registered;
+    r->other_arrays |= a->mapped != mapped;
+    return cudaSuccess;
 }
 
-/* Pins the pageable arrays in place. *done 0: the system refuses, which is no failure. */
+/* Pins the pageable arrays in place, of which the plan then says that they are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     int i;
     *done = 1;
@@ -48,15 +60,26 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (!spipe_priv_is_array(b) || !b->host) continue;
         if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
-        if (spipe_pin(b->host, r->desc.count * b->elem_bytes) != cudaSuccess) {
-            (void)cudaGetLastError();
-            *done = 0;
-            continue;
-        }
-        r->arrays[i].registered = 1;
-        SPIPE_TRY(spipe_priv_look_at_array(r, i, NULL));
+        SPIPE_TRY(spipe_priv_register_array(r, i, done));
     }
     return cudaSuccess;
+}
+
+/* Pins the same arrays for another run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_register_again(spipe_priv_request_t *r, int *done) {
+    int i;
+    *done = 1;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        if (r->arrays[i].pins) SPIPE_TRY(spipe_priv_register_array(r, i, done));
+    }
+    return cudaSuccess;
+}
+
+/* Whether runs pin arrays in place. */
+SPIPE_PRIV_RARE int spipe_priv_registers(const spipe_priv_request_t *r) {
+    int i, pins = 0;
+    for (i = 0; i < r->desc.num_buffers; ++i) pins |= r->arrays[i].pins;
+    return pins;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, spipe_failure_t *f) {
@@ -181,6 +204,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     spipe_priv_request_t r;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
     memset(plan, 0, sizeof *plan);
@@ -188,8 +212,11 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     memset(&r, 0, sizeof r);
     e = cudaGetDevice(&r.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    SPIPE_TRY(spipe_priv_request_begin(&r, d, kept, failure));
-    SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
+    mode = spipe_priv_own_calls();
+    e = spipe_priv_request_begin(&r, d, kept, failure);
+    (void)spipe_priv_set_mode(mode);
+    if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
+    if (e != cudaSuccess) return e;
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);

@@ -89,6 +89,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
                                              spipe_failure_t *failure) {
     const spipe_resources_limits_t own = spipe_resources_limits_default();
     const spipe_resources_limits_t *l = limits ? limits : &own;
+    enum cudaStreamCaptureMode mode;
     spipe_resources_t *r;
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
@@ -102,7 +103,9 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     if (!r) {
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
     }
+    mode = spipe_priv_own_calls();
     e = spipe_priv_fill_resources(r, l, failure);
+    (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess)
         *resources = r;
     else
@@ -152,11 +155,13 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
     cudaError_t e = cudaSuccess;
+    enum cudaStreamCaptureMode mode;
     spipe_priv_sync_t *sync;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_keep_error(&e, cudaGetDevice(&before));
     sync = r->lending.sync;
     while (r->others != r) {
@@ -167,6 +172,7 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_free_resources(r, &e);
     spipe_priv_sync_destroy(sync);
     (void)cudaSetDevice(before);
+    (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
     return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));

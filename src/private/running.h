@@ -28,7 +28,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = SPIPE_PRIV_NOT_FAILED;
-    run->stop_asked = run->cut_from = 0;
+    run->stop.asked = run->cut_from = 0;
+    run->stop.told = 0;
     run->resident = cudaErrorNotReady;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
@@ -72,7 +73,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
 
 /* Once the run is to stop, no further batch is issued. */
 SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
+    if (!p->run.stop.asked || batch >= p->run.num_batches) return;
     spipe_priv_set(p, &p->run.num_batches, batch);
 }
 
@@ -130,9 +131,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
         }
         p->run.moved[out] += b->elem_bytes;
         if (out)
-            SPIPE_TRY(cudaMemcpyAsync(b->host, dev, b->elem_bytes, cudaMemcpyDefault, base));
+            SPIPE_TRY(spipe_priv_copy_array(b->host, dev, b->elem_bytes, base));
         else
-            SPIPE_TRY(cudaMemcpyAsync(dev, b->host, b->elem_bytes, cudaMemcpyDefault, base));
+            SPIPE_TRY(spipe_priv_copy_array(dev, b->host, b->elem_bytes, base));
     }
     return cudaSuccess;
 }
@@ -143,7 +144,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
     if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
-    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
+    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop.asked) return;
     p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
 }
 
@@ -167,6 +168,50 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_
         if (s->streams[i] == base) continue;
         SPIPE_TRY(cudaEventRecord(s->sync_event, s->streams[i]));
         SPIPE_TRY(cudaStreamWaitEvent(base, s->sync_event, 0));
+    }
+    return cudaSuccess;
+}
+
+/* Whether a kernel or a copy on the default stream may still write or read a host array that the
+   GPU reaches: pinned, on the device, or copied by CUDA where the GPU reads host pages. */
+SPIPE_PRIV_RARE int spipe_priv_gpu_reaches(const spipe_priv_pipeline_t *p, int i) {
+    const spipe_priv_array_t *a = &p->request.arrays[i];
+    if (!p->request.desc.buffers[i].host || a->pins) return 0;
+    if (a->type != SPIPE_PRIV_PAGEABLE) return 1;
+    return p->request.facts.pageable_access && p->route.path[i] == SPIPE_PRIV_PATH_COPIED;
+}
+
+/* Makes the event one that comes after the work that is on the current device's default stream. The
+   thread's own stream does nothing before that is done, and asking the default stream itself would
+   join all streams of the process that are not non-blocking. *busy 0: there is nothing to wait for,
+   because that stream is being captured. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_record_default(cudaEvent_t event, int *busy) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SPIPE_TRY(cudaStreamIsCapturing(cudaStreamPerThread, &status));
+    *busy = status == cudaStreamCaptureStatusNone;
+    return *busy ? cudaEventRecord(event, cudaStreamPerThread) : cudaSuccess;
+}
+
+/* The run starts after the work that is on the default stream now, as the cudaMemcpy does that it
+   replaces. If host threads copy such an array, this waits for that work. Where all batches begin
+   with copies in, it is enough that the stream for those waits. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int i, reached = 0, host_work = 0, copies_in = p->plan.schedule == SPIPE_ENGINES;
+    if (p->request.desc.ignore_default_stream) return cudaSuccess;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (!spipe_priv_gpu_reaches(p, i)) continue;
+        reached = 1;
+        host_work |= p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
+        copies_in |= 2 * spipe_priv_goes_in(&p->request.desc.buffers[i]);
+    }
+    if (!reached) return cudaSuccess;
+    if (!s->sync_event) SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
+    SPIPE_TRY(spipe_priv_record_default(s->sync_event, &reached));
+    if (reached && host_work) return cudaEventSynchronize(s->sync_event);
+    for (i = 0; i < s->num && reached; ++i) {
+        SPIPE_TRY(cudaStreamWaitEvent(s->streams[i], s->sync_event, 0));
+        if (p->run.one_stream || copies_in == 3) break;
     }
     return cudaSuccess;
 }
@@ -200,10 +245,10 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
-    cudaError_t e;
+    cudaError_t e = spipe_priv_follow_default(p);
     size_t k;
     for (k = 0; k < p->plan.depth && fills; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
-    e = spipe_priv_move_resident(p, 0, base);
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, base);
     if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
         e = spipe_priv_fork(&p->streams, base);
     }
@@ -223,11 +268,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0;     /* the stop is not why the run ended */
+        p->run.stop.asked = 0;     /* the stop is not why the run ended */
         if (p->run.cut_from > 0) { /* a worker that ends may read it */
             spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
-    } else if (p->run.stop_asked) {
+    } else if (p->run.stop.asked) {
         (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);

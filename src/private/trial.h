@@ -117,12 +117,16 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
 /* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 
-/* Borrows from resources before a kept pipeline's run; plans anew if the number of runs has changed
-   much. If its memory lies elsewhere than before, everything with addresses is written anew. */
+/* Borrows from resources before a kept pipeline's run, and pins arrays in place; plans anew if the
+   number of runs has changed much, or if the system refuses to
+   pin. If its memory lies elsewhere than before, everything with addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
+    int registered;
     SPIPE_TRY(spipe_priv_check_in(p));
-    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
+    SPIPE_TRY(spipe_priv_register_again(&p->request, &registered));
+    p->request.may_register &= registered;
+    if (!registered || (p->provider && p->provider->outdated(p))) return spipe_priv_plan_anew(p);
     if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
         return cudaSuccess;
     }

@@ -10,7 +10,8 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_
 /* The kind of memory of a host array; not set for other buffers. */
 typedef struct spipe_priv_array {
     int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
-    int registered;        /* 1 = this run pinned it, and will unpin it */
+    int pins;              /* 1 = each run pins it in place, and unpins it when it ends */
+    int registered;        /* 1 = it is pinned so now */
     unsigned char *mapped; /* where kernels find it, or NULL */
 } spipe_priv_array_t;
 

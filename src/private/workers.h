@@ -131,6 +131,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_model_worker();
+    (void)spipe_priv_own_calls();
     if (!p->provider) spipe_priv_stay_on_node(p->request.facts.numa_node); /* lent ones are there */
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);

@@ -17,7 +17,8 @@ typedef struct spipe_chunk {
     size_t index;        /* number of this chunk, from 0 */
     size_t first;        /* number of its first element in the whole */
     size_t count;        /* elements in it, 1 or more; the last chunk may have fewer */
-    size_t total;        /* elements in the whole; 0 while not known (a source without count) */
+    size_t total;        /* elements in the whole; SPIPE_AUTO while not known (a source without
+                            count), so that an index is below it */
     cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
     int slot;            /* 0 .. depth-1: the slot that the chunk is in */
     int num_buffers;
@@ -87,6 +88,15 @@ typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t firs
    function returned its error, on the same thread. Assign it to buffers[i].why. */
 typedef const char *(*spipe_why_fn)(void *user);
 
+/* Ends the waiting of a source or sink: for data, a queue, a socket. It is called once a run ends
+   early: by spipe_end and spipe_pipeline_destroy, after a failure, and when the progress callback
+   has stopped the run. The calls under way, and those that begin after it, must then return soon,
+   with an error, or with what they have; what they return is not reported. Without it the run ends
+   when they return. It is called on any thread, while calls may be under way on others; with
+   several GPUs perhaps more than once. It must not wait and must not throw. Assign it to
+   buffers[i].stop. */
+typedef void (*spipe_stop_fn)(void *user);
+
 /* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -148,6 +158,7 @@ typedef struct spipe_buffer_desc {
     size_t ticket_bytes;        /* of a split source; else 0 */
     void *user;                 /* handed to the functions above */
     spipe_why_fn why;           /* says why that function failed (default: NULL) */
+    spipe_stop_fn stop;         /* ends that function's waiting (default: NULL) */
     const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL without work */
@@ -199,6 +210,8 @@ typedef struct spipe_desc {
                                         others returns cudaErrorNotReady at once (default: 0) */
     const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
+    int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
+                                        default stream when it begins, see RULES (default: 0) */
     spipe_devices_t devices;           /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int num_buffers, num_stages;
