@@ -649,9 +649,9 @@ typedef const char *(*spipe_why_fn)(void *user);
    early: by spipe_end and spipe_pipeline_destroy, after a failure, and when the progress callback
    has stopped the run. The calls under way, and those that begin after it, must then return soon,
    with an error, or with what they have; what they return is not reported. Without it the run ends
-   when they return. It is called on any thread, while calls may be under way on others; with
-   several GPUs perhaps more than once. It must not wait and must not throw. Assign it to
-   buffers[i].stop. */
+   when they return. It is called on any thread, while calls may be under way on others. With
+   several GPUs it may be called more than once, and no other GPU does the chunks of one that fails.
+   It must not wait and must not throw. Assign it to buffers[i].stop. */
 typedef void (*spipe_stop_fn)(void *user);
 
 /* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
@@ -689,7 +689,7 @@ typedef enum spipe_schedule {
 typedef enum spipe_staging {
     SPIPE_STAGING_AUTO = 0,
     SPIPE_STAGING_COPY,     /* through pinned slots, copied by worker threads */
-    SPIPE_STAGING_REGISTER, /* pinned in place for the run; COPY where that is refused */
+    SPIPE_STAGING_REGISTER, /* pinned in place for each run; COPY where that is refused */
     SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; best if the GPU can read host pages */
 } spipe_staging_t;
 
@@ -1161,8 +1161,8 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
     report     out     may be NULL; wall_ms is not measured for enqueued runs.
     Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
                spipe_run, for all enqueued runs since the last wait.
-    Blocks     enqueue: no; but if the host has work to do (pageable arrays, sources, sinks, host
-               stages), until stream has reached the run and the run has ended. wait: yes.
+    Blocks     enqueue: no; but if the host has work to do (pageable arrays, also those that each
+               run pins in place, sources, sinks, host stages), until stream has reached the run and the run has ended. wait: yes.
     Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
     Capture    enqueue: yes, if all stages can be captured and the host has no work to do. The
                pipeline must outlive the graph, and its arrays must stay where they are.
@@ -7785,18 +7785,6 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     }
 }
 
-/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
-   the error in that case. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
-                                             size_t value, size_t batch) {
-    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
-        if (spipe_priv_help(p)) continue;
-        spipe_priv_poll(p);
-        spipe_priv_yield(&p->sync->busy_until);
-    }
-    return spipe_priv_error_at(p, batch);
-}
-
 /* Whether the slot of a batch has been filled; by a modelled clock, if there is one. */
 SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
@@ -7915,6 +7903,19 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     if (!stop) return;
     spipe_priv_set(p, &p->run.stop.asked, 1);
     spipe_priv_stop_calls(p);
+}
+
+/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
+   the error in that case. Meanwhile the progress callback may stop the run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
+                                             size_t value, size_t batch) {
+    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
+        if (spipe_priv_help(p)) continue;
+        spipe_priv_poll(p);
+        if (p->request.desc.progress) spipe_priv_report_progress(p);
+        spipe_priv_yield(&p->sync->busy_until);
+    }
+    return spipe_priv_error_at(p, batch);
 }
 
 /* ---- src/private/calling.h ---- */
@@ -8430,6 +8431,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
+        if (SPIPE_PRIV_LOAD(p->run.stop.asked)) at->count = 0; /* it may not have been read */
         if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
     case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */
@@ -10009,14 +10011,13 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
-    enum cudaStreamCaptureMode mode;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
     if (from && from->run(d, report, &e, &failure)) return e;
     if (e == cudaSuccess) {
-        mode = spipe_priv_own_calls();
+        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
         p.call.mode = mode;
         if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
@@ -10032,7 +10033,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    (void)spipe_priv_set_mode(mode);
+    (void)spipe_priv_set_mode(p.call.mode);
     spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,

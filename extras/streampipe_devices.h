@@ -499,28 +499,17 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
     return b->why(b->user);
 }
 
-/* Ends the waiting of a user's function, unless other GPUs may go on when this one has failed. */
+/* Ends the waiting of a user's function when a GPU has failed. It gives nothing more, so no other
+   GPU can do the chunks of that one. */
 SPIPE_API void spipe_priv_team_stop(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
-    int goes_on;
     spipe_priv_lock(t->sync);
-    goes_on = t->ending.may_retry && !t->ending.closed && t->counts.alive > 1;
+    t->ending.may_retry = 0;
+    t->ending.closed = 1;
     spipe_priv_unlock(t->sync);
-    if (!goes_on) b->stop(b->user);
-}
-
-/* The run is over: ends the waiting of the functions that this GPU did not stop when it failed. */
-SPIPE_API void spipe_priv_team_stop_all(spipe_priv_team_t *t) {
-    int i, over;
-    spipe_priv_lock(t->sync);
-    over = t->ending.over;
-    spipe_priv_unlock(t->sync);
-    for (i = 0; i < t->d.num_buffers && over; ++i) {
-        const spipe_buffer_desc_t *b = &t->d.buffers[i];
-        if (b->stop) b->stop(b->user);
-    }
+    b->stop(b->user);
 }
 
 /* A positioned source or sink, or a split source's work, that fails will fail on another GPU, too.
@@ -702,7 +691,6 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     }
     spipe_priv_member_end_round(t, m, t->reduced.any ? 0 : completed);
     spipe_priv_unlock(t->sync);
-    spipe_priv_team_stop_all(t);
     if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
 }
 

@@ -163,10 +163,10 @@ static void test_descriptions(void) {
     refuse("a chunk of too many bytes", d, "too many bytes");
     d = good();
     d.chunk = d.buffers[0].halo_after = SIZE_MAX / 2;
-    refuse("a halo of more than all elements", d, "larger than the whole");
+    refuse("a halo after of too many bytes", d, "too many bytes");
     d = good();
     d.chunk = d.buffers[0].halo_before = SIZE_MAX / 2;
-    refuse("a halo of more than all elements, before", d, "larger than the whole");
+    refuse("a halo before of too many bytes", d, "too many bytes");
     d = good();
     d.buffers[0].elem_bytes = SIZE_MAX / 64;
     refuse("an element so large that a chunk is too many bytes", d, "too many bytes");

@@ -42,7 +42,8 @@ typedef enum how {
     NUM_HOWS
 } how_t;
 
-static const char *const how_names[] = {"a run", "an enqueued run", "a loop", "a loop that is left"};
+static const char *const how_names[] = {"a run", "an enqueued run", "a loop",
+                                        "a loop that is left"};
 
 static cudaError_t do_run(spipe_pipeline_t *p, how_t how, spipe_report_t *r) {
     cudaStream_t s = NULL;

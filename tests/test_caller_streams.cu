@@ -44,14 +44,11 @@ typedef enum way {
     NUM_WAYS
 } way_t;
 
-static const char *const way_names[] = {"spipe_run",
-                                        "a kept pipeline",
-                                        "a replayed graph",
-                                        "a loop of spipe_next",
-                                        "zero-copy",
-                                        "checked zero-copy, which host threads copy",
-                                        "a run on resources",
-                                        "a run of two parts"};
+static const char *const way_names[] = {
+    "spipe_run",          "a kept pipeline",
+    "a replayed graph",   "a loop of spipe_next",
+    "zero-copy",          "checked zero-copy, which host threads copy",
+    "a run on resources", "a run of two parts"};
 
 typedef struct world {
     unsigned char *x, *y; /* pinned, or x on the device */
@@ -311,8 +308,9 @@ static void test_beside_captures(void) {
             y = pipe_array_new(N, PIPE_PAGEABLE);
             pipe_randomise(x);
             e = live(x, y, memory & 1, &wrong);
-            tap_ok(e == cudaSuccess && wrong == 0, "beside a capture in the %s mode runs are right%s",
-                   modes[mode], memory & 1 ? ", on resources" : "");
+            tap_ok(e == cudaSuccess && wrong == 0,
+                   "beside a capture in the %s mode runs are right%s", modes[mode],
+                   memory & 1 ? ", on resources" : "");
             pipe_free(&x);
             pipe_free(&y);
         }

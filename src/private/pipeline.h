@@ -113,14 +113,13 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
-    enum cudaStreamCaptureMode mode;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
     if (from && from->run(d, report, &e, &failure)) return e;
     if (e == cudaSuccess) {
-        mode = spipe_priv_own_calls();
+        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
         p.call.mode = mode;
         if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
@@ -136,7 +135,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    (void)spipe_priv_set_mode(mode);
+    (void)spipe_priv_set_mode(p.call.mode);
     spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,

@@ -40,18 +40,6 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     }
 }
 
-/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
-   the error in that case. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
-                                             size_t value, size_t batch) {
-    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
-        if (spipe_priv_help(p)) continue;
-        spipe_priv_poll(p);
-        spipe_priv_yield(&p->sync->busy_until);
-    }
-    return spipe_priv_error_at(p, batch);
-}
-
 /* Whether the slot of a batch has been filled; by a modelled clock, if there is one. */
 SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
@@ -170,4 +158,17 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     if (!stop) return;
     spipe_priv_set(p, &p->run.stop.asked, 1);
     spipe_priv_stop_calls(p);
+}
+
+/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
+   the error in that case. Meanwhile the progress callback may stop the run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
+                                             size_t value, size_t batch) {
+    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
+        if (spipe_priv_help(p)) continue;
+        spipe_priv_poll(p);
+        if (p->request.desc.progress) spipe_priv_report_progress(p);
+        spipe_priv_yield(&p->sync->busy_until);
+    }
+    return spipe_priv_error_at(p, batch);
 }

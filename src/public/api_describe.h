@@ -92,9 +92,9 @@ typedef const char *(*spipe_why_fn)(void *user);
    early: by spipe_end and spipe_pipeline_destroy, after a failure, and when the progress callback
    has stopped the run. The calls under way, and those that begin after it, must then return soon,
    with an error, or with what they have; what they return is not reported. Without it the run ends
-   when they return. It is called on any thread, while calls may be under way on others; with
-   several GPUs perhaps more than once. It must not wait and must not throw. Assign it to
-   buffers[i].stop. */
+   when they return. It is called on any thread, while calls may be under way on others. With
+   several GPUs it may be called more than once, and no other GPU does the chunks of one that fails.
+   It must not wait and must not throw. Assign it to buffers[i].stop. */
 typedef void (*spipe_stop_fn)(void *user);
 
 /* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
@@ -132,7 +132,7 @@ typedef enum spipe_schedule {
 typedef enum spipe_staging {
     SPIPE_STAGING_AUTO = 0,
     SPIPE_STAGING_COPY,     /* through pinned slots, copied by worker threads */
-    SPIPE_STAGING_REGISTER, /* pinned in place for the run; COPY where that is refused */
+    SPIPE_STAGING_REGISTER, /* pinned in place for each run; COPY where that is refused */
     SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; best if the GPU can read host pages */
 } spipe_staging_t;
 
