@@ -99,7 +99,8 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
     Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
                spipe_run, for all enqueued runs since the last wait.
     Blocks     enqueue: no; but if the host has work to do (pageable arrays, also those that each
-               run pins in place, sources, sinks, host stages), until stream has reached the run and the run has ended. wait: yes.
+               run pins in place, sources, sinks, host stages), until stream has reached the run and
+               the run has ended. wait: yes.
     Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
     Capture    enqueue: yes, if all stages can be captured and the host has no work to do. The
                pipeline must outlive the graph, and its arrays must stay where they are.
