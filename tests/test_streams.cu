@@ -158,7 +158,11 @@ static void test_idle_first(void) {
     spipe_priv_unlock((spipe_priv_sync_t *)gate[0]);
     SPIPE_CHECK(cudaStreamSynchronize(first));
     spipe_priv_sync_destroy((spipe_priv_sync_t *)gate[0]);
-    SPIPE_CHECK(spipe_stream_pool_destroy(&pool));
+    SPIPE_CHECK(spipe_stream_release(&pool, second));
+    tap_ok(spipe_stream_pool_destroy(&pool) == cudaErrorNotPermitted &&
+               spipe_stream_release(&pool, third) == cudaSuccess &&
+               spipe_stream_pool_destroy(&pool) == cudaSuccess,
+           "a pool is not destroyed while one of its streams is leased");
 }
 
 /* Many threads share a pool of two; a counter a stream shows that nobody else had it. */
@@ -248,8 +252,8 @@ static void test_events(void) {
     SPIPE_CHECK(spipe_timer_ms(&timer, &ms));
     SPIPE_CHECK(spipe_timer_ms(&timer, &same));
     tap_ok(ms > 0.0f && same == ms, "a timer measures what lies between start and stop");
-    tap_ok(spipe_timer_start(&dead, s) == cudaErrorInvalidResourceHandle &&
-               spipe_timer_ms(&dead, &ms) == cudaErrorInvalidResourceHandle,
+    tap_ok(spipe_timer_start(&dead, s) == cudaErrorInvalidValue &&
+               spipe_timer_ms(&dead, &ms) == cudaErrorInvalidValue,
            "a dead timer is refused");
     tap_ok(spipe_timer_destroy(&timer) == cudaSuccess && spipe_timer_destroy(&timer) == cudaSuccess,
            "a timer may be destroyed twice");

@@ -167,7 +167,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_check_out(p);
-    p->self = p;
+    spipe_priv_own_on(&p->owner, p, p->request.device);
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
@@ -176,10 +176,17 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
+    int forked;
     if (!p) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    e = spipe_priv_begin_destroy(&p->owner, p, &forked);
+    if (e == cudaErrorInvalidValue) return cudaErrorInvalidResourceHandle;
+    if (e != cudaSuccess) return e;
+    if (forked) {
+        spipe_priv_forget(p);
+        return SPIPE_PRIV_FORKED;
+    }
     spipe_priv_pull_end(p);
-    p->self = NULL;
+    SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
     free(p);
     return e;

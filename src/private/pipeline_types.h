@@ -374,13 +374,12 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* a kept pipeline's own address */
-    int in_use;       /* 1 = a call on it is under way; under sync's lock */
+    spipe_priv_owner_t owner; /* of a kept pipeline */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
-    const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
-    void *thrown;                        /* a C++ exception of the user's, or NULL */
-    spipe_priv_note_t note;              /* the note of the stage that is being called */
+    spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
+    void *thrown;                  /* a C++ exception of the user's, or NULL */
+    spipe_priv_note_t note;        /* the note of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;

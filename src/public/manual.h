@@ -91,8 +91,14 @@ END EXAMPLE
                  SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
                  says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
       Threads    different threads may use different objects; only one thread at a time may use an
-                 object unless its comment says "any". Host stages, sources and sinks run on
-                 threads of the library.
+                 object unless its comment says "any". A call on an object that is in use returns
+                 cudaErrorNotPermitted at once, and does nothing. Host stages, sources and sinks
+                 run on threads of the library.
+      Devices    an object works on the device that was current when it was made, whichever is
+                 current now. Stream NULL, given to one, is the default stream of its device.
+      Fork       in a process that was forked after CUDA was used, every call on an object returns
+                 cudaErrorInitializationError, as CUDA's own calls do. Destroying one frees its
+                 host memory and returns the same.
 
     WHEN IT WILL NOT OVERLAP
       Copies in the same direction never run at once; copies in opposite directions do, but each is
