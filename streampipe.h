@@ -5378,6 +5378,10 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
 
 /* Why a call of the user's failed, in words; its error is e, or what was noted. */
 SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+    if (n->error == cudaSuccess && *e == cudaErrorNotReady) {
+        return "it returned cudaErrorNotReady, which cudaStreamQuery and cudaEventQuery leave as "
+               "CUDA's last error; clear it after them with cudaGetLastError, or return another";
+    }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
     return n->text;
@@ -5753,6 +5757,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
                                             cudaError_t e, int stage, size_t batch,
                                             const char *format, ...) {
     const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
+    if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
     if (!p->run.failed || (note && how == p->run.failed && batch < p->run.failed_batch)) {
         va_list args;
@@ -8052,8 +8057,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
-    (void)spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, why);
+    e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                        p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;
@@ -8073,7 +8078,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error) e = left;
+    if (e == cudaSuccess && left != p->run.stale_error && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
@@ -8347,7 +8352,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.stale_error) left = cudaSuccess;
+    if (left == p->run.stale_error || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
