@@ -21,7 +21,7 @@ BEGIN EXAMPLE first.cu
     }
     static cudaError_t square_stage(const spipe_chunk_t *c, void *user) {
         (void)user;                          // SPIPE_MAP_STAGE can write this function for you
-        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c->stream,
+        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c,
                             SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
     }
     int main(void) {
@@ -1280,8 +1280,11 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 #ifdef __cplusplus
 /*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
     this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
-    template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
-#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* stream, and arguments */           \
+    stage gives its chunk in place of the chunk's stream: then a grid or block that is too large
+    ends the run with a sentence that names it and the limit. Such sizes are
+    cudaErrorInvalidConfiguration, also where the driver says cudaErrorInvalidValue. A template
+    with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                          */
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* chunk or stream, and arguments */  \
     spipe_priv_launch((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
@@ -1290,7 +1293,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
     SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
         (void)user;                                                                                \
         if (c->index == 0) spipe_priv_check_map(c);                                                \
-        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
+        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c,                        \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }
 #else
@@ -5381,6 +5384,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError
     if (n->error == cudaSuccess && *e == cudaErrorNotReady) {
         return "it returned cudaErrorNotReady, which cudaStreamQuery and cudaEventQuery leave as "
                "CUDA's last error; clear it after them with cudaGetLastError, or return another";
+    }
+    if (n->error == cudaSuccess && *e == cudaErrorInvalidConfiguration) {
+        return "invalid configuration: a grid has at most 2147483647 x 65535 x 65535 blocks, a "
+               "block 1024 threads; SPIPE_LAUNCH names the grid if it is given the chunk, not its "
+               "stream";
     }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
@@ -12174,7 +12182,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
 
 /* ---- src/private/launch.h ---- */
 /* ---- 15 launch -----------------------------------------------------------------------------
-   Grid sizes, and the launch behind SPIPE_LAUNCH. */
+   Grid sizes, and the launch behind SPIPE_LAUNCH. Uses chunks. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
@@ -12182,6 +12190,34 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }
 #ifdef __cplusplus
+/* Says what is wrong with the sizes of a launch; 0: nothing. */
+SPIPE_PRIV_RARE int spipe_priv_wrong_sizes(const dim3 &g, const dim3 &b, char *text, size_t bytes) {
+    const double threads = (double)b.x * b.y * b.z;
+    const int grid = !g.x || !g.y || !g.z || g.x > (unsigned)INT_MAX || g.y > 65535 || g.z > 65535;
+    if (!grid && threads > 0.0 && threads <= 1024.0 && b.z <= 64) return 0;
+    if (grid)
+        snprintf(text, bytes,
+                 "a kernel was launched with a grid of %u x %u x %u blocks; there may be 1 to "
+                 "2147483647 x 65535 x 65535",
+                 g.x, g.y, g.z);
+    else
+        snprintf(text, bytes,
+                 "a kernel was launched with blocks of %u x %u x %u threads; a block may have 1 to "
+                 "1024, at most 64 in z",
+                 b.x, b.y, b.z);
+    return 1;
+}
+
+/* The error of a launch that failed; wrong sizes are one error, whatever the driver. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_launch_failed(cudaError_t e, const dim3 &grid,
+                                                     const dim3 &block) {
+    char text[192];
+    if (e != cudaErrorInvalidValue || !spipe_priv_wrong_sizes(grid, block, text, sizeof text)) {
+        return e;
+    }
+    return cudaErrorInvalidConfiguration;
+}
+
 template <typename... Expected, typename... Actual>
 SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
                                         void (*kernel)(Expected...), cudaStream_t stream,
@@ -12193,7 +12229,31 @@ SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_byt
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    return cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(args)...);
+    const cudaError_t e = cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(args)...);
+    return e == cudaSuccess ? e : spipe_priv_launch_failed(e, grid, block);
+}
+
+/* The same for a chunk, on its stream; what is wrong is noted in it. Only a pointer to a chunk is
+   one, so that NULL is a stream. */
+template <typename Chunk>
+struct spipe_priv_of_chunk;
+
+template <>
+struct spipe_priv_of_chunk<spipe_chunk_t> {
+    typedef cudaError_t error;
+};
+
+template <typename Chunk, typename... Expected, typename... Actual>
+SPIPE_API typename spipe_priv_of_chunk<Chunk>::error
+spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Expected...),
+                  const Chunk *c, Actual... args) {
+    const cudaError_t e = spipe_priv_launch(grid, block, shared_bytes, kernel, c->stream, args...);
+    char text[192];
+    if (e == cudaErrorInvalidConfiguration &&
+        spipe_priv_wrong_sizes(grid, block, text, sizeof text)) {
+        (void)spipe_chunk_fail(c, "%s", text);
+    }
+    return e;
 }
 #endif
 

@@ -21,7 +21,7 @@ BEGIN EXAMPLE first.cu
     }
     static cudaError_t square_stage(const spipe_chunk_t *c, void *user) {
         (void)user;                          // SPIPE_MAP_STAGE can write this function for you
-        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c->stream,
+        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c,
                             SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
     }
     int main(void) {
