@@ -87,6 +87,9 @@ END EXAMPLE
                  spipe_pipeline_create. Pools, timers and the like are structs of yours: zeroed =
                  dead, made by *_create, freed by *_destroy, never moved or copied while alive.
                  You may destroy one twice, or a zeroed one.
+      Results    do not depend on what the library chooses if each output element depends only on
+                 its own input elements, with their halo. Where a stage sums floats by chunk, other
+                 chunks give other last digits: set desc.chunk, and mark the stage ordered.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
                  SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
                  says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.

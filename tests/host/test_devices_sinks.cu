@@ -1,5 +1,5 @@
-/*  test_devices_sinks.cu -- several GPUs, of which one fails: each sink gets each chunk once, or the
-    run fails. A sink that adds up would else be wrong without a word. */
+/*  test_devices_sinks.cu -- several GPUs, of which one fails: each sink gets each chunk once, or
+    the run fails. A sink that adds up would else be wrong without a word. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 #include "streampipe_devices.h"
