@@ -21,7 +21,7 @@ BEGIN EXAMPLE first.cu
     }
     static cudaError_t square_stage(const spipe_chunk_t *c, void *user) {
         (void)user;                          // SPIPE_MAP_STAGE can write this function for you
-        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c->stream,
+        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c,
                             SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
     }
     int main(void) {
@@ -87,6 +87,9 @@ END EXAMPLE
                  spipe_pipeline_create. Pools, timers and the like are structs of yours: zeroed =
                  dead, made by *_create, freed by *_destroy, never moved or copied while alive.
                  You may destroy one twice, or a zeroed one.
+      Results    do not depend on what the library chooses if each output element depends only on
+                 its own input elements, with their halo. Where a stage sums floats by chunk, other
+                 chunks give other last digits: set desc.chunk, and mark the stage ordered.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
                  SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
                  says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
@@ -97,8 +100,14 @@ END EXAMPLE
                  (spipe_pipeline_enqueue). Set ignore_default_stream if the default stream has
                  work that does not concern the run.
       Threads    different threads may use different objects; only one thread at a time may use an
-                 object unless its comment says "any". Host stages, sources and sinks run on
-                 threads of the library.
+                 object unless its comment says "any". A call on an object that is in use returns
+                 cudaErrorNotPermitted at once, and does nothing. Host stages, sources and sinks
+                 run on threads of the library.
+      Devices    an object works on the device that was current when it was made, whichever is
+                 current now. Stream NULL, given to one, is the default stream of its device.
+      Fork       in a process that was forked after CUDA was used, every call on an object returns
+                 cudaErrorInitializationError, as CUDA's own calls do. Destroying one frees its
+                 host memory and returns the same.
 
     WHEN IT WILL NOT OVERLAP
       Copies in the same direction never run at once; copies in opposite directions do, but each is
@@ -289,14 +298,22 @@ typedef enum spipe_priority {
 
 typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
 
+/* Private: whose an object is. Whatever device is current, an object works on its own, and there
+   stream NULL is that device's default stream. */
+typedef struct spipe_priv_owner {
+    const void *self; /* the object's address when made: a copy, or one never made, is refused */
+    long process;     /* that made it; a forked one cannot use what CUDA made */
+    int device;       /* that was current then */
+    int calls;        /* that are under way; below 0: one that allows no other */
+} spipe_priv_owner_t;
+
 /* Streams made once, to take in turn or to lease. Members are private. */
 typedef struct spipe_stream_pool {
     size_t num_streams, next;
     cudaStream_t streams[SPIPE_MAX_STREAMS];
     unsigned char leased[SPIPE_MAX_STREAMS];
-    int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_stream_pool_t;
 
 /*  spipe_priority_value -- CUDA's number for a priority name.
@@ -308,7 +325,7 @@ typedef struct spipe_stream_pool {
     value      out     for cudaStreamCreateWithPriority; lower is more urgent.
     stream     out     yours; free it with cudaStreamDestroy. NULL on error.
     waiter     in      what is queued on it from now on starts after all that is on other by now.
-    other      in      may be of another device.
+    other      in      may be of another device than waiter; neither need be of the current one.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls that they make.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
     Allocates  create: one stream. wait: one untimed event, freed before it returns; if that is
@@ -324,10 +341,11 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
                        CUDA_DEVICE_MAX_CONNECTIONS is larger, so 2 to 8 are enough.
     priority   in      of all of them.
     Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
-               made); cudaErrorMemoryAllocation; any error of stream creation (then the pool is
-               zeroed and nothing is kept).
+               made); cudaErrorNotPermitted (destroy: somebody holds or waits for a lease, and
+               nothing is done); cudaErrorMemoryAllocation; any error of stream creation (then the
+               pool is dead and nothing is kept).
     Blocks     create: no. destroy: no; work still queued on the streams completes.
-    Threads    one; nobody may hold or wait for a lease when destroy is called.
+    Threads    one.
     Callback   no.   Capture  no.
     Allocates  num_streams streams and a little host memory, until destroy. */
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
@@ -363,6 +381,7 @@ typedef struct spipe_scope {
     cudaStream_t stream;
     cudaStream_t parent;
     spipe_stream_pool_t *pool;
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_scope_t;
 
 /*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
@@ -370,9 +389,10 @@ typedef struct spipe_scope {
     scope      out/in  scope->stream is the leased stream. Its work starts after what is on parent
                        at begin; work put on parent after end starts after all work on the stream.
     pool       in      where the stream is leased from, between begin and end.
-    parent     in      the stream to fork from and join.
-    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
-               stream back whatever happens; ending a zeroed or ended scope is fine.
+    parent     in      the stream to fork from and join, of any device.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end:
+               cudaErrorInvalidValue (a copy); cudaErrorNotPermitted (another thread ends it); else
+               it gives the stream back whatever happens. Ending a zeroed or ended scope is fine.
     Blocks     begin: until a stream is free. end: no.
     Threads    one scope, one thread; a pool serves many.   Callback  no.
     Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
@@ -394,9 +414,8 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 typedef struct spipe_event_pool {
     size_t num_free, num_total;
     cudaEvent_t *free_events;
-    int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_event_pool_t;
 
 /*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
@@ -407,7 +426,8 @@ typedef struct spipe_event_pool {
                        waits that are queued on it stay valid.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
                released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
-               returns cudaErrorInvalidValue when events are not released yet; those stay yours.
+               returns cudaErrorInvalidValue when events are not released yet; those stay yours;
+               and cudaErrorNotPermitted while another call is under way.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
     Callback   release: yes. The others: no.   Capture  yes.
@@ -420,7 +440,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_timer_t;
 
 /*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
@@ -429,9 +449,11 @@ typedef struct spipe_timer {
     timer      out/in  of the device that is current at create; may be started again and again.
     stream     in      start and stop may name different streams of the same device.
     ms         out     milliseconds between the two, resolution about half a microsecond.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
-               a copy, or ms before start and stop); any error of the event calls.
-    Blocks     ms: until the stream reaches the point of stop. The others: no.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead timer, a copy, NULL); ms:
+               cudaErrorInvalidResourceHandle (there is no time: start or stop was not called, or
+               stop was reached before start); cudaErrorNotPermitted (another call is under way);
+               any error of the event calls.
+    Blocks     ms: until start and stop are reached. The others: no.
     Threads    one.   Callback  no.   Capture  no.
     Allocates  create: two timed events, until destroy. */
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
@@ -486,11 +508,11 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* queue of calls */
-    int running, quit, device;
+    int running, quit;
     uintptr_t busy; /* the thread, while a function runs */
     spipe_priv_sync_t *sync;
     void *thread;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
@@ -499,8 +521,8 @@ typedef struct spipe_worker {
 
     worker     out/in  of the device that is current at create; it is current in fn, too. Must not
                        move.
-    stream     in      fn runs after all that is on stream at the call; the stream goes on
-                       without waiting for fn.
+    stream     in      of any device. fn runs after all that is on stream at the call; the stream
+                       goes on without waiting for fn.
     fn         in      called exactly once, in the order of the calls, whatever happens: status
                        is cudaSuccess, or the error found there. It may call spipe_worker_call
                        (a chain), but neither wait nor destroy.
@@ -508,7 +530,8 @@ typedef struct spipe_worker {
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
                cudaErrorNotSupported (there are no threads); any error of event calls. When call
                returns an error, fn is not called. wait, destroy: cudaErrorNotPermitted when fn
-               calls them, because they would wait for fn itself.
+               calls them, because they would wait for fn itself; destroy also when another thread
+               is in a call.
     Blocks     create, call: no. wait, destroy: until no call is left.
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.
@@ -528,9 +551,8 @@ typedef struct spipe_channel {
     size_t bytes, stride, capacity, num_sent, num_received;
     unsigned char *device_memory;
     cudaEvent_t *full, *empty; /* one pair per value */
-    int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_channel_t;
 
 /*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
@@ -539,12 +561,13 @@ typedef struct spipe_channel {
     c          out/in  of the device that is current at create; must not move.
     bytes      bytes   size of one value, 1 or more.
     capacity   in      how many values may be sent but not received yet, 1 or more.
-    stream     in      send: value is read in this stream's order. recv: work queued on it after
-                       the call sees the value.
+    stream     in      of c's device. send: value is read in this stream's order. recv: work queued
+                       on it after the call sees the value.
     value      in      send: device (or pinned host) memory to read.
     into       out     recv: device (or pinned host) memory to write.
     Returns    cudaSuccess; cudaErrorNotReady (send: the channel is full: receive first; recv: it
-               is empty: send first); cudaErrorInvalidValue; any error of the copy.
+               is empty: send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy:
+               another call is under way); any error of the copy.
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
@@ -799,7 +822,9 @@ typedef struct spipe_desc {
 
     d          in      the description.
     failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
-    Returns    default: the description. check: cudaSuccess or cudaErrorInvalidValue.
+    Returns    default: the description. check: cudaSuccess; cudaErrorInvalidValue;
+               cudaErrorInitializationError (its resources are of the process that this one was
+               forked from).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
@@ -1245,11 +1270,11 @@ typedef struct spipe_resources_in_use {
     usage      out     at this moment; of resources of several GPUs, the part on the current one.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
-               and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are not of the current
+               and nothing is freed), cudaErrorInvalidValue (no resources); usage:
+               cudaErrorInvalidValue; cudaErrorInvalidDevice (they are not of the current
                device). A run with resources: cudaErrorMemoryAllocation if it does not fit though
                it is alone; cudaErrorNotPermitted if it would wait for the run around it, or for a
-               run whose thread has ended; cudaErrorInvalidValue in a process that was forked.
+               run whose thread has ended.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before runs that wait. Set no_wait in a run that
                a host stage begins: it is on another thread, so the library cannot see that it would
@@ -1278,8 +1303,11 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 #ifdef __cplusplus
 /*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
     this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
-    template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
-#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* stream, and arguments */           \
+    stage gives its chunk in place of the chunk's stream: then a grid or block that is too large
+    ends the run with a sentence that names it and the limit. Such sizes are
+    cudaErrorInvalidConfiguration, also where the driver says cudaErrorInvalidValue. A template
+    with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                          */
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* chunk or stream, and arguments */  \
     spipe_priv_launch((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
@@ -1288,7 +1316,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
     SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
         (void)user;                                                                                \
         if (c->index == 0) spipe_priv_check_map(c);                                                \
-        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
+        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c,                        \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }
 #else
@@ -1401,10 +1429,23 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
 #if defined(SPIPE_NO_THREADS)
 #define SPIPE_PRIV_LOAD(x)         (x)
 #define SPIPE_PRIV_STORE(x, value) ((x) = (value))
+#define SPIPE_PRIV_ADD(x, value)   ((x) += (value))
 #else
 #define SPIPE_PRIV_LOAD(x)         __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define SPIPE_PRIV_STORE(x, value) __atomic_store_n(&(x), value, __ATOMIC_RELEASE)
+#define SPIPE_PRIV_ADD(x, value)   __atomic_add_fetch(&(x), value, __ATOMIC_ACQ_REL)
 #endif
+
+/* Writes a number if it is what it should be. */
+SPIPE_API int spipe_priv_exchange_if(int *x, int from, int to) {
+#if defined(SPIPE_NO_THREADS)
+    const int is = *x == from;
+    if (is) *x = to;
+    return is;
+#else
+    return __atomic_compare_exchange_n(x, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+#endif
+}
 
 /* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
@@ -1443,6 +1484,15 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     spipe_priv_cond_destroy(&s->changed);
     spipe_priv_mutex_destroy(&s->lock);
     free(s);
+}
+
+/* The same; but in a forked process a lock may be held, and a condition waited for, by threads that
+   are not there, so their memory alone is freed. */
+SPIPE_PRIV_RARE void spipe_priv_sync_free(spipe_priv_sync_t *s, int forked) {
+    if (forked)
+        free(s);
+    else
+        spipe_priv_sync_destroy(s);
 }
 
 /* A number that differs between threads. */
@@ -1609,12 +1659,6 @@ SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t 
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 
-/* Whether an object of the user's may be freed: it was made at this address, and not freed yet. A
-   zeroed object has nothing to free; a copy must not free what the original has. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_may_free(const void *object, const void *self) {
-    return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
-}
-
 /* Keeps the first error of a sequence that must go on, as when freeing. */
 SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
@@ -1747,9 +1791,113 @@ SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
     return spipe_priv_set_mode(cudaStreamCaptureModeThreadLocal);
 }
 
+/* ---- src/private/objects.h ---- */
+/* ---- 4 streams: objects --------------------------------------------------------------------
+   What every object of the library knows of itself: its address, its process, its device, and the
+   calls on it that are under way. Uses threads, device. */
+
+/* What every call on an object returns in a process that was forked from the one that made it, as
+   CUDA's own calls do there. */
+#define SPIPE_PRIV_FORKED cudaErrorInitializationError
+#define SPIPE_PRIV_FORKED_WORDS(what)                                                              \
+    "the " what " made in another process, and this one was forked from it: CUDA does not work "   \
+    "here; fork before CUDA is used, or start another program (exec)"
+
+enum {
+    SPIPE_PRIV_ALONE = INT_MIN / 2 /* owner.calls while a call allows no other */
+};
+
+/* A number that differs between processes. */
+SPIPE_API long spipe_priv_process(void) {
+#if defined(_WIN32)
+    return 0;
+#else
+    return (long)getpid();
+#endif
+}
+
+/* Makes an object one of this process and of a device, or of the current one. */
+SPIPE_API void spipe_priv_own_on(spipe_priv_owner_t *o, const void *object, int device) {
+    memset(o, 0, sizeof *o);
+    o->device = device;
+    o->process = spipe_priv_process();
+    SPIPE_PRIV_STORE(o->self, object);
+}
+
+SPIPE_API cudaError_t spipe_priv_own(spipe_priv_owner_t *o, const void *object) {
+    int device;
+    SPIPE_TRY(cudaGetDevice(&device));
+    spipe_priv_own_on(o, object, device);
+    return cudaSuccess;
+}
+
+/* Whether an object was made here, and not destroyed. Reads nothing else of it. */
+SPIPE_API cudaError_t spipe_priv_is_owned(const spipe_priv_owner_t *o, const void *object) {
+    if (SPIPE_PRIV_LOAD(o->self) != object) return cudaErrorInvalidValue;
+    return o->process == spipe_priv_process() ? cudaSuccess : SPIPE_PRIV_FORKED;
+}
+
+SPIPE_API void spipe_priv_end_call_on(spipe_priv_owner_t *o, int alone) {
+    (void)SPIPE_PRIV_ADD(o->calls, alone ? -SPIPE_PRIV_ALONE : -1);
+}
+
+/* Begins a call on an object: one that allows others, or is alone. A call that another forbids
+   is refused at once, since it would read what that one writes. */
+SPIPE_API cudaError_t spipe_priv_begin_call_on(spipe_priv_owner_t *o, const void *object,
+                                               int alone) {
+    SPIPE_TRY(spipe_priv_is_owned(o, object));
+    if (alone && !spipe_priv_exchange_if(&o->calls, 0, SPIPE_PRIV_ALONE)) {
+        return cudaErrorNotPermitted;
+    }
+    if (!alone && SPIPE_PRIV_ADD(o->calls, 1) < 0) {
+        spipe_priv_end_call_on(o, 0);
+        return cudaErrorNotPermitted;
+    }
+    if (SPIPE_PRIV_LOAD(o->self) == object) return cudaSuccess;
+    spipe_priv_end_call_on(o, alone); /* it was destroyed in between */
+    return cudaErrorInvalidValue;
+}
+
+/* Whether there is nothing to destroy: a zeroed object, or one that was destroyed. */
+SPIPE_API int spipe_priv_is_dead(const spipe_priv_owner_t *o) { return !SPIPE_PRIV_LOAD(o->self); }
+
+/* Begins to destroy an object. *forked = 1: only host memory is to be freed, without a call of
+   CUDA's, a lock or a thread. If the process was forked in the middle of a call, that memory is
+   left, too, because the call may have been freeing it. */
+SPIPE_API cudaError_t spipe_priv_begin_destroy(spipe_priv_owner_t *o, const void *object,
+                                               int *forked) {
+    const cudaError_t e = spipe_priv_begin_call_on(o, object, 1);
+    *forked = e == SPIPE_PRIV_FORKED;
+    if (!*forked || o->calls == 0) return *forked ? cudaSuccess : e;
+    SPIPE_PRIV_STORE(o->self, NULL);
+    return e;
+}
+
+/* From here on the object is dead; returns what destroy does. */
+SPIPE_API cudaError_t spipe_priv_end_destroy(spipe_priv_owner_t *o, int forked, cudaError_t e) {
+    SPIPE_PRIV_STORE(o->self, NULL);
+    if (!forked) spipe_priv_end_call_on(o, 1);
+    return forked ? SPIPE_PRIV_FORKED : e;
+}
+
+/* The same with the object's device as the current one, for calls whose result depends on it. */
+SPIPE_API cudaError_t spipe_priv_begin_call_there(spipe_priv_owner_t *o, const void *object,
+                                                  int alone, int *before) {
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_begin_call_on(o, object, alone));
+    e = spipe_priv_use_device(o->device, before);
+    if (e != cudaSuccess) spipe_priv_end_call_on(o, alone);
+    return e;
+}
+
+SPIPE_API void spipe_priv_end_call_there(spipe_priv_owner_t *o, int alone, int before) {
+    if (before != o->device) (void)cudaSetDevice(before);
+    spipe_priv_end_call_on(o, alone);
+}
+
 /* ---- src/private/streams.h ---- */
 /* ---- 4 streams -----------------------------------------------------------------------------
-   Streams by priority and pools of them. Uses threads, errors. */
+   Streams by priority and pools of them. Uses threads, errors, objects. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;
     if (!value) return cudaErrorInvalidValue;
@@ -1771,12 +1919,50 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
 }
 
-SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
-    cudaEvent_t event = NULL;
+/* Makes an event on a device and records it on a stream, which must be of that device. */
+SPIPE_API cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsigned flags,
+                                          cudaEvent_t *event) {
+    int before;
     cudaError_t e;
-    SPIPE_TRY(spipe_event_create(&event));
-    e = cudaEventRecord(event, other);
-    if (e == cudaSuccess) e = cudaStreamWaitEvent(waiter, event, 0);
+    *event = NULL;
+    SPIPE_TRY(spipe_priv_use_device(device, &before));
+    e = cudaEventCreateWithFlags(event, flags);
+    if (e == cudaSuccess) e = cudaEventRecord(*event, stream);
+    if (before != device) (void)cudaSetDevice(before);
+    if (e == cudaSuccess || !*event) return e;
+    (void)cudaEventDestroy(*event);
+    *event = NULL;
+    return e;
+}
+
+/* The same on the stream's device, which it tells. Before CUDA 12.8 only a refusal tells that it is
+   another one. */
+SPIPE_API cudaError_t spipe_priv_event_behind(cudaStream_t stream, unsigned flags,
+                                              cudaEvent_t *event, int *device) {
+#if CUDART_VERSION >= 12080
+    SPIPE_TRY(cudaStreamGetDevice(stream, device));
+    return spipe_priv_event_on(*device, stream, flags, event);
+#else
+    int i, num;
+    cudaError_t e;
+    SPIPE_TRY(cudaGetDevice(device));
+    SPIPE_TRY(cudaGetDeviceCount(&num));
+    e = spipe_priv_event_on(*device, stream, flags, event);
+    for (i = 0; e == cudaErrorInvalidResourceHandle && i < num; ++i) {
+        (void)cudaGetLastError();
+        *device = i;
+        e = spipe_priv_event_on(i, stream, flags, event);
+    }
+    return e;
+#endif
+}
+
+SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
+    cudaEvent_t event;
+    cudaError_t e;
+    int device;
+    SPIPE_TRY(spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device));
+    e = cudaStreamWaitEvent(waiter, event, 0);
     spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
     return e;
 }
@@ -1784,15 +1970,15 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool || pool->self != pool) {
-        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
-    }
-    for (i = 0; i < pool->num_streams; ++i) {
+    int forked;
+    if (!pool || spipe_priv_is_dead(&pool->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&pool->owner, pool, &forked));
+    for (i = 0; i < pool->num_streams && !forked; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
-    spipe_priv_sync_destroy(pool->sync);
-    memset(pool, 0, sizeof *pool);
-    return e;
+    spipe_priv_sync_free(pool->sync, forked);
+    memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
+    return spipe_priv_end_destroy(&pool->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
@@ -1801,10 +1987,9 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
     if (num_streams == 0 || num_streams > SPIPE_MAX_STREAMS) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_own(&pool->owner, pool));
     pool->sync = spipe_priv_sync_create();
-    if (!pool->sync) return cudaErrorMemoryAllocation;
-    pool->self = pool;
+    if (!pool->sync) e = cudaErrorMemoryAllocation;
     for (; pool->num_streams < num_streams && e == cudaSuccess; ++pool->num_streams) {
         e = spipe_stream_create(&pool->streams[pool->num_streams], priority);
     }
@@ -1821,17 +2006,20 @@ SPIPE_API int spipe_priv_reached(cudaError_t query) {
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
+    if (!pool) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     *stream = pool->streams[pool->next];
     pool->next = (pool->next + 1) % pool->num_streams;
     spipe_priv_unlock(pool->sync);
+    spipe_priv_end_call_on(&pool->owner, 0);
     return cudaSuccess;
 }
 
 /* ---- src/private/leases.h ---- */
 /* ---- 4 streams: leases and scopes ----------------------------------------------------------
-   A pool's stream for one thread, an idle one first. Uses streams. */
+   A pool's stream for one thread, an idle one first. A lease counts as a call on the pool, from
+   acquire to release. Uses streams. */
 /* Picks an unleased stream, an idle one if there is one; under the lock. A stream whose query fails
    is picked last: the error is the context's, and the holder's own calls will return it. */
 SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
@@ -1855,7 +2043,8 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     cudaError_t e = cudaSuccess;
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
+    if (!pool) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
@@ -1872,6 +2061,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
         *stream = pool->streams[pick];
     }
     spipe_priv_unlock(pool->sync);
+    if (e != cudaSuccess) spipe_priv_end_call_on(&pool->owner, 0); /* else release ends it */
     return e;
 }
 
@@ -1886,7 +2076,8 @@ SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaSt
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
     cudaError_t e = cudaErrorInvalidResourceHandle;
     size_t i;
-    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
+    if (!pool) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->streams[i] != stream || !pool->leased[i]) continue;
@@ -1895,6 +2086,19 @@ SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream
     }
     spipe_priv_wake(pool->sync);
     spipe_priv_unlock(pool->sync);
+    if (e == cudaSuccess) spipe_priv_end_call_on(&pool->owner, 0); /* that of acquire */
+    spipe_priv_end_call_on(&pool->owner, 0);
+    return e;
+}
+
+/* Makes a stream wait for another; NULL is the default stream of the pool's device. */
+SPIPE_API cudaError_t spipe_priv_scope_wait(spipe_stream_pool_t *pool, cudaStream_t waiter,
+                                            cudaStream_t other) {
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_begin_call_there(&pool->owner, pool, 0, &before));
+    e = spipe_stream_wait(waiter, other);
+    spipe_priv_end_call_there(&pool->owner, 0, before);
     return e;
 }
 
@@ -1906,26 +2110,28 @@ SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_
     SPIPE_TRY(spipe_stream_acquire(pool, &scope->stream));
     scope->parent = parent;
     scope->pool = pool;
-    e = spipe_stream_wait(scope->stream, parent);
-    if (e != cudaSuccess) {
-        (void)spipe_stream_release(pool, scope->stream);
-        memset(scope, 0, sizeof *scope);
-    }
+    e = spipe_priv_scope_wait(pool, scope->stream, parent);
+    if (e == cudaSuccess) e = spipe_priv_own(&scope->owner, scope);
+    if (e == cudaSuccess) return e;
+    (void)spipe_stream_release(pool, scope->stream);
+    memset(scope, 0, sizeof *scope);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
     cudaError_t e;
-    if (!scope || !scope->pool) return cudaSuccess;
-    e = spipe_stream_wait(scope->parent, scope->stream);
+    int forked;
+    if (!scope || spipe_priv_is_dead(&scope->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&scope->owner, scope, &forked));
+    e = spipe_priv_scope_wait(scope->pool, scope->parent, scope->stream);
     spipe_priv_keep_error(&e, spipe_stream_release(scope->pool, scope->stream));
-    memset(scope, 0, sizeof *scope);
-    return e;
+    memset(scope, 0, offsetof(spipe_scope_t, owner));
+    return spipe_priv_end_destroy(&scope->owner, forked, e);
 }
 
 /* ---- src/private/events.h ---- */
 /* ---- 5 events ------------------------------------------------------------------------------
-   Untimed events, pools of them, timers. Uses threads. */
+   Untimed events, pools of them, timers. Uses threads, objects. */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
@@ -1935,42 +2141,49 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_own(&pool->owner, pool));
     pool->sync = spipe_priv_sync_create();
-    if (!pool->sync) return cudaErrorMemoryAllocation;
-    pool->self = pool;
-    return cudaSuccess;
+    if (pool->sync) return cudaSuccess;
+    (void)spipe_event_pool_destroy(pool);
+    return cudaErrorMemoryAllocation;
 }
 
 /* Makes one more event, and room for all events, so that release needs no memory. */
 SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
     const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
     cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
+    int before;
+    cudaError_t e;
     if (!grown) return cudaErrorMemoryAllocation;
     pool->free_events = grown;
-    SPIPE_TRY(spipe_event_create(event));
-    ++pool->num_total;
-    return cudaSuccess;
+    SPIPE_TRY(spipe_priv_use_device(pool->owner.device, &before));
+    e = spipe_event_create(event);
+    if (before != pool->owner.device) (void)cudaSetDevice(before);
+    if (e == cudaSuccess) ++pool->num_total;
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event) {
     cudaError_t e = cudaSuccess;
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
+    if (!pool) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     if (pool->num_free > 0)
         *event = pool->free_events[--pool->num_free];
     else
         e = spipe_priv_event_pool_grow(pool, event);
     spipe_priv_unlock(pool->sync);
+    spipe_priv_end_call_on(&pool->owner, 0);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
     size_t i = 0;
-    if (!pool || pool->self != pool || !event) return e;
+    if (!pool || !event) return e;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     while (i < pool->num_free && pool->free_events[i] != event) ++i;
     if (i == pool->num_free && i < pool->num_total) {
@@ -1978,63 +2191,81 @@ SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t 
         e = cudaSuccess;
     }
     spipe_priv_unlock(pool->sync);
+    spipe_priv_end_call_on(&pool->owner, 0);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool || pool->self != pool) {
-        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
-    }
+    int forked;
+    if (!pool || spipe_priv_is_dead(&pool->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&pool->owner, pool, &forked));
     if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
-    for (i = 0; i < pool->num_free; ++i) {
+    for (i = 0; i < pool->num_free && !forked; ++i) {
         spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
     }
     free((void *)pool->free_events);
-    spipe_priv_sync_destroy(pool->sync);
-    memset(pool, 0, sizeof *pool);
-    return e;
+    spipe_priv_sync_free(pool->sync, forked);
+    memset(pool, 0, offsetof(spipe_event_pool_t, owner));
+    return spipe_priv_end_destroy(&pool->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     cudaError_t e = cudaSuccess;
-    if (!timer || timer->self != timer) {
-        return timer ? spipe_priv_may_free(timer, timer->self) : cudaSuccess;
-    }
-    if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
-    if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
-    memset(timer, 0, sizeof *timer);
-    return e;
+    int forked;
+    if (!timer || spipe_priv_is_dead(&timer->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&timer->owner, timer, &forked));
+    if (timer->begin && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
+    if (timer->end && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
+    memset(timer, 0, offsetof(spipe_timer_t, owner));
+    return spipe_priv_end_destroy(&timer->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     cudaError_t e;
     if (!timer) return cudaErrorInvalidValue;
     memset(timer, 0, sizeof *timer);
-    timer->self = timer;
+    SPIPE_TRY(spipe_priv_own(&timer->owner, timer));
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
     return e;
 }
 
+/* Records the timer's begin, or its end. */
+SPIPE_API cudaError_t spipe_priv_timer_record(spipe_timer_t *timer, int end, cudaStream_t stream) {
+    cudaError_t e;
+    int before;
+    if (!timer) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&timer->owner, timer, 1, &before));
+    e = cudaEventRecord(end ? timer->end : timer->begin, stream);
+    spipe_priv_end_call_there(&timer->owner, 1, before);
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->begin, stream);
+    return spipe_priv_timer_record(timer, 0, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->end, stream);
+    return spipe_priv_timer_record(timer, 1, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
+    float took = 0.0f;
+    cudaError_t e;
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
-    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(cudaEventSynchronize(timer->end));
-    return cudaEventElapsedTime(ms, timer->begin, timer->end);
+    if (!timer) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&timer->owner, timer, 1));
+    e = cudaEventSynchronize(timer->end);
+    if (e == cudaSuccess) e = cudaEventSynchronize(timer->begin); /* of another stream, or later */
+    if (e == cudaSuccess) e = cudaEventElapsedTime(&took, timer->begin, timer->end);
+    if (e == cudaSuccess && took < 0.0f) e = cudaErrorInvalidResourceHandle;
+    spipe_priv_end_call_on(&timer->owner, 1);
+    if (e == cudaSuccess) *ms = took;
+    return e;
 }
 
 /* ---- src/private/pinned.h ---- */
@@ -2121,7 +2352,7 @@ SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
 
 /* ---- src/private/hostcalls.h ---- */
 /* ---- 7 host calls --------------------------------------------------------------------------
-   Host functions in a stream's order; a worker thread that may call CUDA. */
+   Host functions in a stream's order; a worker thread that may call CUDA. Uses streams, objects. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
 }
@@ -2135,7 +2366,7 @@ struct spipe_priv_job {
 
 SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
-    (void)cudaSetDevice(w->device);
+    (void)cudaSetDevice(w->owner.device);
     spipe_priv_lock(w->sync);
     while (w->first || !w->quit) {
         struct spipe_priv_job *job = w->first;
@@ -2158,38 +2389,23 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
 }
 
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
+    cudaError_t e = cudaErrorMemoryAllocation;
     if (!worker) return cudaErrorInvalidValue;
     memset(worker, 0, sizeof *worker);
-    SPIPE_TRY(cudaGetDevice(&worker->device));
+    SPIPE_TRY(spipe_priv_own(&worker->owner, worker));
     worker->sync = spipe_priv_sync_create();
-    if (!worker->sync) return cudaErrorMemoryAllocation;
-    worker->self = worker;
-    worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
-    if (!worker->thread) {
-        (void)spipe_worker_destroy(worker);
-        return cudaErrorNotSupported;
+    if (worker->sync) {
+        e = cudaErrorNotSupported;
+        worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
     }
-    worker->running = 1;
-    return cudaSuccess;
+    worker->running = worker->thread != NULL;
+    if (worker->running) return cudaSuccess;
+    (void)spipe_worker_destroy(worker);
+    return e;
 }
 
-SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
-                                        spipe_worker_fn fn, void *user) {
-    struct spipe_priv_job *job;
-    cudaError_t e;
-    if (!worker || worker->self != worker || !fn) return cudaErrorInvalidValue;
-    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
-    if (!job) return cudaErrorMemoryAllocation;
-    job->fn = fn;
-    job->user = user;
-    /* blocking sync: the worker sleeps while it waits, and keeps no core busy */
-    e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
-    if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
-    if (e != cudaSuccess) {
-        if (job->reached) (void)cudaEventDestroy(job->reached);
-        free(job);
-        return e;
-    }
+/* Queues a job. */
+SPIPE_API void spipe_priv_worker_add(spipe_worker_t *worker, struct spipe_priv_job *job) {
     spipe_priv_lock(worker->sync);
     if (worker->first)
         worker->last->next = job;
@@ -2198,53 +2414,91 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
     worker->last = job;
     spipe_priv_wake(worker->sync);
     spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user) {
+    /* blocking sync: the worker sleeps while it waits, and keeps no core busy */
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    struct spipe_priv_job *job;
+    cudaError_t e = cudaErrorMemoryAllocation;
+    int before, device;
+    if (!worker || !fn) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&worker->owner, worker, 0, &before));
+    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
+    if (job) e = spipe_priv_event_behind(stream, flags, &job->reached, &device);
+    if (e == cudaSuccess) {
+        job->fn = fn;
+        job->user = user;
+        spipe_priv_worker_add(worker, job);
+    } else {
+        free(job);
+    }
+    spipe_priv_end_call_there(&worker->owner, 0, before);
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
     int within;
-    if (!worker || worker->self != worker) return cudaErrorInvalidValue;
+    if (!worker) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&worker->owner, worker, 0));
     spipe_priv_lock(worker->sync);
     within = worker->busy && worker->busy == spipe_priv_this_thread();
     while (!within && (worker->first || worker->busy)) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
+    spipe_priv_end_call_on(&worker->owner, 0);
     return within ? cudaErrorNotPermitted : cudaSuccess; /* it would wait for itself */
 }
 
-SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
-    if (!worker || worker->self != worker) {
-        return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
-    }
-    if (worker->running) {
-        SPIPE_TRY(spipe_worker_wait(worker));
+/* Ends the thread; a forked process does not have it, and drops the jobs. */
+SPIPE_API void spipe_priv_worker_end(spipe_worker_t *worker, int forked) {
+    struct spipe_priv_job *job;
+    if (!forked) {
         spipe_priv_lock(worker->sync);
         worker->quit = 1;
         spipe_priv_wake(worker->sync);
         spipe_priv_unlock(worker->sync);
         spipe_priv_thread_join(worker->thread);
+        return;
     }
-    spipe_priv_sync_destroy(worker->sync);
-    memset(worker, 0, sizeof *worker);
-    return cudaSuccess;
+    while ((job = worker->first) != NULL) {
+        worker->first = job->next;
+        free(job);
+    }
+    free(worker->thread);
+}
+
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
+    cudaError_t e = cudaSuccess;
+    int forked;
+    if (!worker || spipe_priv_is_dead(&worker->owner)) return cudaSuccess;
+    /* First, and as a call like others, because a function that runs may add calls. */
+    if (worker->running) e = spipe_worker_wait(worker);
+    if (e != cudaSuccess && e != SPIPE_PRIV_FORKED) return e;
+    SPIPE_TRY(spipe_priv_begin_destroy(&worker->owner, worker, &forked));
+    if (worker->running) spipe_priv_worker_end(worker, forked);
+    spipe_priv_sync_free(worker->sync, forked);
+    memset(worker, 0, offsetof(spipe_worker_t, owner));
+    return spipe_priv_end_destroy(&worker->owner, forked, cudaSuccess);
 }
 
 /* ---- src/private/channels.h ---- */
 /* ---- 8 channels ----------------------------------------------------------------------------
-   Values between two streams, in device memory. Uses events. */
+   Values between two streams, in device memory. Uses events, objects. */
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!c || c->self != c) {
-        return c ? spipe_priv_may_free(c, c->self) : cudaSuccess;
-    }
-    for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
+    int forked;
+    if (!c || spipe_priv_is_dead(&c->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&c->owner, c, &forked));
+    for (i = 0; c->full && i < 2 * c->capacity && !forked; ++i) { /* full, then empty */
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
-    if (c->device_memory) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+    if (c->device_memory && !forked) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
     free((void *)c->full);
-    spipe_priv_sync_destroy(c->sync);
-    memset(c, 0, sizeof *c);
-    return e;
+    spipe_priv_sync_free(c->sync, forked);
+    memset(c, 0, offsetof(spipe_channel_t, owner));
+    return spipe_priv_end_destroy(&c->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
@@ -2257,8 +2511,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->stride = (bytes + 255) & ~(size_t)255;
     c->capacity = capacity;
     if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&c->device));
-    c->self = c;
+    SPIPE_TRY(spipe_priv_own(&c->owner, c));
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
@@ -2275,7 +2528,9 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || c->self != c || !value) return cudaErrorInvalidValue;
+    int before;
+    if (!c || !value) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
     spipe_priv_lock(c->sync);
     if (c->num_sent - c->num_received < c->capacity) {
         const size_t place = c->num_sent % c->capacity;
@@ -2288,12 +2543,15 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_sent;
     }
     spipe_priv_unlock(c->sync);
+    spipe_priv_end_call_there(&c->owner, 0, before);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || c->self != c || !into) return cudaErrorInvalidValue;
+    int before;
+    if (!c || !into) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
     spipe_priv_lock(c->sync);
     if (c->num_sent != c->num_received) {
         const size_t place = c->num_received % c->capacity;
@@ -2306,6 +2564,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_received;
     }
     spipe_priv_unlock(c->sync);
+    spipe_priv_end_call_there(&c->owner, 0, before);
     return e;
 }
 
@@ -2355,6 +2614,7 @@ enum {
 
 typedef struct spipe_priv_watcher {
     size_t stamp; /* SPIPE_PRIV_STAMP */
+    int taken;    /* 1 = a run notifies it */
     void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
                    const void *about, size_t batch, int after);
 } spipe_priv_watcher_t;
@@ -2368,23 +2628,19 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
 /* The first members of resources. */
 typedef struct spipe_priv_shared {
     const struct spipe_priv_provider *provider;
-    size_t stamp; /* SPIPE_PRIV_STAMP */
-    long process; /* a forked process cannot use what CUDA made */
+    spipe_priv_owner_t owner;
 } spipe_priv_shared_t;
 
-/* A number that differs between processes. */
-SPIPE_API long spipe_priv_process(void) {
-#if defined(_WIN32)
-    return 0;
-#else
-    return (long)getpid();
-#endif
-}
-
-/* Whether resources were made here, and not destroyed. */
-SPIPE_API int spipe_priv_lends(const struct spipe_resources *resources) {
+/* Whether resources were made here, and not destroyed; f says what is wrong with them. */
+SPIPE_API cudaError_t spipe_priv_check_resources(const struct spipe_resources *resources,
+                                                 spipe_failure_t *f) {
     const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
-    return s->stamp == SPIPE_PRIV_STAMP && s->process == spipe_priv_process();
+    const cudaError_t e = spipe_priv_is_owned(&s->owner, resources);
+    if (e == cudaSuccess) return e;
+    return spipe_priv_refuse(f, e,
+                             e == SPIPE_PRIV_FORKED ? SPIPE_PRIV_FORKED_WORDS("resources were")
+                                                    : "the resources are not made, or were "
+                                                      "destroyed");
 }
 
 /* ---- src/private/describe.h ---- */
@@ -3006,6 +3262,7 @@ SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *tex
     while (*text == ' ') ++text;
     if (!end || (size_t)(end - text) >= sizeof costs->name) return 0;
     memcpy(costs->name, text, (size_t)(end - text));
+    spipe_priv_make_printable(costs->name); /* it is from a file, and goes into reports */
     for (text = end + 1, i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
         char *after = NULL;
         const double figure = strtod(text, &after);
@@ -3219,8 +3476,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
-    SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
-                         "the resources are not made, were destroyed, or are another process's");
+    if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));
@@ -4846,12 +5102,6 @@ typedef struct spipe_priv_lent {
     int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
-/* The call under way on a pipeline. */
-typedef struct spipe_priv_call {
-    int in_use;                      /* 1 = there is one; under sync's lock */
-    enum cudaStreamCaptureMode mode; /* that of the calling thread, for the functions of the user */
-} spipe_priv_call_t;
-
 /* A pipeline. Each part is written by the file of its name. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -4865,13 +5115,13 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* a kept pipeline's own address */
-    spipe_priv_call_t call;
+    spipe_priv_owner_t owner;        /* of a kept pipeline */
+    enum cudaStreamCaptureMode mode; /* of the thread that calls, for functions of the user's */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
-    const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
-    void *thrown;                        /* a C++ exception of the user's, or NULL */
-    spipe_priv_note_t note;              /* the note of the stage that is being called */
+    spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
+    void *thrown;                  /* a C++ exception of the user's, or NULL */
+    spipe_priv_note_t note;        /* the note of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;
@@ -5172,6 +5422,15 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
 
 /* Why a call of the user's failed, in words; its error is e, or what was noted. */
 SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+    if (n->error == cudaSuccess && *e == cudaErrorNotReady) {
+        return "it returned cudaErrorNotReady, which cudaStreamQuery and cudaEventQuery leave as "
+               "CUDA's last error; clear it after them with cudaGetLastError, or return another";
+    }
+    if (n->error == cudaSuccess && *e == cudaErrorInvalidConfiguration) {
+        return "invalid configuration: a grid has at most 2147483647 x 65535 x 65535 blocks, a "
+               "block 1024 threads; SPIPE_LAUNCH names the grid if it is given the chunk, not its "
+               "stream";
+    }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
     return n->text;
@@ -5297,7 +5556,8 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_
 
 /* Whether a description names resources that may be asked before it is checked. */
 SPIPE_PRIV_RARE int spipe_priv_has_lender(const spipe_desc_t *d) {
-    return spipe_priv_begun(d) && !d->problem && d->resources && spipe_priv_lends(d->resources);
+    return spipe_priv_begun(d) && !d->problem && d->resources &&
+           spipe_priv_check_resources(d->resources, NULL) == cudaSuccess;
 }
 
 /* Borrows memory from resources, until check_out; may wait for other runs. */
@@ -5622,6 +5882,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
                                             cudaError_t e, int stage, size_t batch,
                                             const char *format, ...) {
     const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
+    if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
     if (!p->run.failed || (note && how == p->run.failed && batch < p->run.failed_batch)) {
         va_list args;
@@ -7898,7 +8159,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_clock() - p->run.began;
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     (void)spipe_priv_own_calls();
     if (!stop) return;
@@ -7930,8 +8191,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
-    (void)spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, why);
+    e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                        p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;
@@ -7951,7 +8212,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error) e = left;
+    if (e == cudaSuccess && left != p->run.stale_error && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
@@ -7962,7 +8223,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     cudaError_t e;
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
     (void)spipe_priv_own_calls();
     return e;
@@ -7979,7 +8240,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
     int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->plan.chunk ? left : p->plan.chunk;
         for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {
@@ -8229,12 +8490,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         return spipe_priv_issue_call(p, op, at);
     }
     p->note.never_written = spipe_priv_never_written(p, stage);
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.stale_error) left = cudaSuccess;
+    if (left == p->run.stale_error || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
@@ -8854,16 +9115,29 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 #endif
 }
 
+/* Takes the timeline for this run, which another may be filling. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
+    spipe_priv_watcher_t *w = (spipe_priv_watcher_t *)(void *)p->request.desc.timeline;
+    if (w && !spipe_priv_exchange_if(&w->taken, 0, 1)) {
+        spipe_priv_begin(p);
+        p->report.wall_ms = p->report.timed_ms = 0.0;
+        return spipe_priv_fail(p, NULL, cudaErrorNotPermitted, -1, SPIPE_AUTO,
+                               "another run is filling the timeline; give each run its own");
+    }
+    p->watcher = w;
+    return cudaSuccess;
+}
+
 /* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    SPIPE_TRY(spipe_priv_take_watcher(p));
     p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
-    p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     if (replayed)
         p->trial.run_graph(p);
@@ -8873,6 +9147,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.new_page_bytes += spipe_priv_page_bytes(&p->plan);
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
+    if (p->watcher) SPIPE_PRIV_STORE(p->watcher->taken, 0);
     p->watcher = NULL;
     p->report.replayed = replayed;
     return p->failure.error;
@@ -9515,34 +9790,32 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
 /* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
    only one call at a time, on whatever thread. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
-    int in_use;
+    cudaError_t e;
     if (!p) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
-    if (p->self != p) {
+    e = spipe_priv_begin_call_on(&p->owner, p, 1);
+    if (e == cudaErrorInvalidValue) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "this is no pipeline, or one that was destroyed; make one "
                                       "with spipe_pipeline_create");
     }
-    spipe_priv_mutex_lock(&p->sync->lock);
-    in_use = p->call.in_use;
-    p->call.in_use = 1;
-    spipe_priv_mutex_unlock(&p->sync->lock);
-    if (!in_use) {
-        p->call.mode = spipe_priv_own_calls();
-        return cudaSuccess;
+    if (e == SPIPE_PRIV_FORKED) {
+        return spipe_priv_refuse_call(report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
     }
-    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+    if (e == cudaSuccess) {
+        p->mode = spipe_priv_own_calls();
+        return e;
+    }
+    return spipe_priv_refuse_call(report, e,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
-    (void)spipe_priv_set_mode(p->call.mode);
-    spipe_priv_mutex_lock(&p->sync->lock);
-    p->call.in_use = 0;
-    spipe_priv_mutex_unlock(&p->sync->lock);
+    (void)spipe_priv_set_mode(p->mode);
+    spipe_priv_end_call_on(&p->owner, 1);
 }
 
 /* The same, for calls that are refused while the caller takes chunks. */
@@ -9896,6 +10169,27 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *repo
     return e;
 }
 
+/* ---- src/private/forked.h ---- */
+/* ---- 13 execute: in a forked process -------------------------------------------------------
+   Frees a pipeline where CUDA does not work, threads are missing and locks may be held for ever. */
+SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
+    size_t k;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && !p->provider; ++i) {
+        const spipe_priv_queue_t *q = &p->workers.queues[i];
+        for (k = 0; k < q->num_threads; ++k) free(q->threads[k]);
+    }
+    free(p->workers.block);
+    free((void *)p->memory.apart);
+    free(p->memory.pinned_base);
+    free((void *)p->program.ops);
+    free((void *)p->run.positions);
+    if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
+    spipe_priv_drop_thrown(&p->thrown);
+    spipe_priv_sync_free(p->sync, 1);
+    free(p);
+}
+
 /* ---- src/private/pipeline.h ---- */
 /* ---- 13 execute: pipelines -----------------------------------------------------------------
    Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
@@ -10020,7 +10314,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     if (e == cudaSuccess) {
         const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
-        p.call.mode = mode;
+        p.mode = mode;
         if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
     }
     if (e != cudaSuccess) {
@@ -10034,7 +10328,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    (void)spipe_priv_set_mode(p.call.mode);
+    (void)spipe_priv_set_mode(p.mode);
     spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
@@ -10073,7 +10367,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         free(p);
         return e;
     }
-    p->self = p;
+    spipe_priv_own_on(&p->owner, p, p->request.device);
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
@@ -10081,14 +10375,22 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
 
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
+    int forked;
     if (!p) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
-    (void)spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    e = spipe_priv_begin_destroy(&p->owner, p, &forked);
+    if (e == cudaErrorInvalidValue) return cudaErrorInvalidResourceHandle;
+    if (e != cudaSuccess) return e;
+    if (forked) {
+        spipe_priv_forget(p);
+        return SPIPE_PRIV_FORKED;
+    }
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
-    p->self = NULL;
+    SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(mode);
     free(p);
     return e;
 }
@@ -11030,7 +11332,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_resources_t *r = (spipe_resources_t *)arg;
     spipe_priv_pipeline_t *h;
-    if (!spipe_priv_lends(r)) return; /* a forked process */
+    if (spipe_priv_check_resources(r, NULL) != cudaSuccess) return; /* a forked process */
     spipe_priv_lock(r->lending.sync);
     for (h = r->holders; h; h = h->lent.next_holder)
         h->lent.ended |= h->lent.thread == spipe_priv_this_thread();
@@ -11830,7 +12132,7 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const enum cudaStreamCaptureMode mode = p->call.mode;
+    const enum cudaStreamCaptureMode mode = p->mode;
     void *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
@@ -11872,7 +12174,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
         (void)spipe_priv_set_mode(mode);
         return 0;
     }
-    p->call.mode = mode;
+    p->mode = mode;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
@@ -11945,7 +12247,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->host.cpus = spipe_priv_num_cpus();
     r->host.cache = spipe_priv_cache_bytes();
     r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
-    r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -11962,7 +12263,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->others = r;
     spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
-    r->shared.stamp = SPIPE_PRIV_STAMP;
+    spipe_priv_own_on(&r->shared.owner, r, r->facts.device);
     spipe_priv_pin_space(r, l->pinned_bytes);
     return cudaSuccess;
 }
@@ -12001,8 +12302,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
     size_t runs = 0, pipelines = 0;
     spipe_resources_t *s = r;
-    SPIPE_PRIV_REFUSE_IF(!spipe_priv_lends(r),
-                         "these are no resources, were destroyed, or are another process's");
+    SPIPE_TRY(spipe_priv_check_resources(r, f));
     spipe_priv_lock(r->lending.sync);
     do {
         runs += s->num_runs;
@@ -12010,7 +12310,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
         s = s->others;
     } while (s != r);
     do {
-        if (runs == 0 && pipelines == 0) s->shared.stamp = 0;
+        if (runs == 0 && pipelines == 0) SPIPE_PRIV_STORE(s->shared.owner.self, NULL);
         s = s->others;
     } while (s != r);
     spipe_priv_unlock(r->lending.sync);
@@ -12036,24 +12336,57 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
     free(r);
 }
 
+/* Frees the resources of one device in a forked process; the lock stays. What runs were changing
+   at the fork is left. */
+SPIPE_PRIV_RARE void spipe_priv_forget_resources(spipe_resources_t *r) {
+    spipe_priv_end_watch(r);
+    if (r->num_runs > 0) return;
+    while (r->calls.idle) {
+        spipe_priv_pipeline_t *p = r->calls.idle;
+        r->calls.idle = p->lent.next_idle;
+        spipe_priv_forget(p);
+    }
+    while (r->lending.all) {
+        spipe_priv_lent_thread_t *t = r->lending.all;
+        r->lending.all = t->next;
+        free(t->thread);
+        free(t);
+    }
+    free(r->pinned_block);
+    free((void *)r->device.spans);
+    free((void *)r->pinned.spans);
+    free(r);
+}
+
+/* Frees the resources of all devices that were made together, and their lock. */
+SPIPE_PRIV_RARE void spipe_priv_free_all(spipe_resources_t *r, int forked, cudaError_t *e) {
+    spipe_priv_sync_t *sync = r->lending.sync;
+    spipe_resources_t *s = r->others;
+    for (;;) {
+        spipe_resources_t *next = s->others;
+        const int last = s == r;
+        if (forked)
+            spipe_priv_forget_resources(s);
+        else
+            spipe_priv_free_resources(s, e);
+        if (last) break;
+        s = next;
+    }
+    spipe_priv_sync_free(sync, forked);
+}
+
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
     cudaError_t e = cudaSuccess;
     enum cudaStreamCaptureMode mode;
-    spipe_priv_sync_t *sync;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
-    SPIPE_TRY(spipe_priv_close_resources(r, failure));
+    e = spipe_priv_close_resources(r, failure);
+    if (e == SPIPE_PRIV_FORKED) spipe_priv_free_all(r, 1, &e);
+    if (e != cudaSuccess) return e;
     mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_keep_error(&e, cudaGetDevice(&before));
-    sync = r->lending.sync;
-    while (r->others != r) {
-        spipe_resources_t *other = r->others;
-        r->others = other->others;
-        spipe_priv_free_resources(other, &e);
-    }
-    spipe_priv_free_resources(r, &e);
-    spipe_priv_sync_destroy(sync);
+    spipe_priv_free_all(r, 0, &e);
     (void)cudaSetDevice(before);
     (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess) return e;
@@ -12066,7 +12399,8 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     int i, device;
     if (!usage) return cudaErrorInvalidValue;
     memset(usage, 0, sizeof *usage);
-    if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
+    if (!r) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_check_resources(r, NULL));
     if (r->others != r) {
         SPIPE_TRY(cudaGetDevice(&device));
         r = spipe_priv_resources_on(r, device);
@@ -12090,7 +12424,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
 
 /* ---- src/private/launch.h ---- */
 /* ---- 15 launch -----------------------------------------------------------------------------
-   Grid sizes, and the launch behind SPIPE_LAUNCH. */
+   Grid sizes, and the launch behind SPIPE_LAUNCH. Uses chunks. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
@@ -12098,6 +12432,34 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }
 #ifdef __cplusplus
+/* Says what is wrong with the sizes of a launch; 0: nothing. */
+SPIPE_PRIV_RARE int spipe_priv_wrong_sizes(const dim3 &g, const dim3 &b, char *text, size_t bytes) {
+    const double threads = (double)b.x * b.y * b.z;
+    const int grid = !g.x || !g.y || !g.z || g.x > (unsigned)INT_MAX || g.y > 65535 || g.z > 65535;
+    if (!grid && threads > 0.0 && threads <= 1024.0 && b.z <= 64) return 0;
+    if (grid)
+        snprintf(text, bytes,
+                 "a kernel was launched with a grid of %u x %u x %u blocks; there may be 1 to "
+                 "2147483647 x 65535 x 65535",
+                 g.x, g.y, g.z);
+    else
+        snprintf(text, bytes,
+                 "a kernel was launched with blocks of %u x %u x %u threads; a block may have 1 to "
+                 "1024, at most 64 in z",
+                 b.x, b.y, b.z);
+    return 1;
+}
+
+/* The error of a launch that failed; wrong sizes are one error, whatever the driver. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_launch_failed(cudaError_t e, const dim3 &grid,
+                                                     const dim3 &block) {
+    char text[192];
+    if (e != cudaErrorInvalidValue || !spipe_priv_wrong_sizes(grid, block, text, sizeof text)) {
+        return e;
+    }
+    return cudaErrorInvalidConfiguration;
+}
+
 template <typename... Expected, typename... Actual>
 SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
                                         void (*kernel)(Expected...), cudaStream_t stream,
@@ -12109,7 +12471,31 @@ SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_byt
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    return cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(args)...);
+    const cudaError_t e = cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(args)...);
+    return e == cudaSuccess ? e : spipe_priv_launch_failed(e, grid, block);
+}
+
+/* The same for a chunk, on its stream; what is wrong is noted in it. Only a pointer to a chunk is
+   one, so that NULL is a stream. */
+template <typename Chunk>
+struct spipe_priv_of_chunk;
+
+template <>
+struct spipe_priv_of_chunk<spipe_chunk_t> {
+    typedef cudaError_t error;
+};
+
+template <typename Chunk, typename... Expected, typename... Actual>
+SPIPE_API typename spipe_priv_of_chunk<Chunk>::error
+spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Expected...),
+                  const Chunk *c, Actual... args) {
+    const cudaError_t e = spipe_priv_launch(grid, block, shared_bytes, kernel, c->stream, args...);
+    char text[192];
+    if (e == cudaErrorInvalidConfiguration &&
+        spipe_priv_wrong_sizes(grid, block, text, sizeof text)) {
+        (void)spipe_chunk_fail(c, "%s", text);
+    }
+    return e;
 }
 #endif
 

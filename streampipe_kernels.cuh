@@ -156,8 +156,8 @@ template <typename Kernel, typename... Args>
 SPIPE_API cudaError_t spipe_priv_launch_spread(const spipe_chunk_t *chunk, size_t count,
                                                Kernel kernel, Args... args) {
     if (count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(kernel, spipe_priv_spread_blocks(count), SPIPE_PRIV_THREADS, 0,
-                        chunk->stream, args...);
+    return SPIPE_LAUNCH(kernel, spipe_priv_spread_blocks(count), SPIPE_PRIV_THREADS, 0, chunk,
+                        args...);
 }
 
 SPIPE_API unsigned spipe_priv_few_blocks(unsigned blocks) {
@@ -446,7 +446,7 @@ SPIPE_API cudaError_t spipe_black_scholes_stage(const spipe_chunk_t *chunk, void
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(
         spipe_black_scholes_kernel, spipe_blocks(chunk->count / 4 + 1, SPIPE_PRIV_THREADS),
-        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->call, float),
+        SPIPE_PRIV_THREADS, 0, chunk, SPIPE_BUF(chunk, p->call, float),
         SPIPE_BUF(chunk, p->put, float), SPIPE_BUF(chunk, p->spot, const float),
         SPIPE_BUF(chunk, p->strike, const float), SPIPE_BUF(chunk, p->years, const float), p->rate,
         p->volatility, chunk->count);
@@ -654,7 +654,7 @@ SPIPE_API cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *us
     const size_t samples = p->pixels * (size_t)p->norm.channels;
     const dim3 grid(spipe_blocks(p->pixels / 4 + 1, SPIPE_PRIV_THREADS),
                     chunk->count < 65535 ? (unsigned)chunk->count : 65535u);
-    return SPIPE_LAUNCH(kernels[p->norm.channels - 1], grid, SPIPE_PRIV_THREADS, 0, chunk->stream,
+    return SPIPE_LAUNCH(kernels[p->norm.channels - 1], grid, SPIPE_PRIV_THREADS, 0, chunk,
                         SPIPE_BUF_ROW(chunk, p->out, float, samples),
                         SPIPE_BUF_ROW(chunk, p->in, const unsigned char, samples),
                         spipe_priv_lines(&p->norm, false), p->pixels, chunk->count);
@@ -826,7 +826,7 @@ SPIPE_API cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *u
     /* 32 pixels per thread: fewer would not repay the table that each block fills. */
     return SPIPE_LAUNCH(spipe_rgb_to_lab_kernel,
                         spipe_blocks(chunk->count / 32 + 1, SPIPE_PRIV_THREADS), SPIPE_PRIV_THREADS,
-                        0, chunk->stream, SPIPE_BUF_ROW(chunk, p->out, float, 3),
+                        0, chunk, SPIPE_BUF_ROW(chunk, p->out, float, 3),
                         SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
 }
 
@@ -1068,7 +1068,7 @@ SPIPE_API cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) 
     const unsigned down = spipe_blocks(chunk->count, SPIPE_PRIV_SOBEL_STRIP);
     const dim3 grid(spipe_blocks(p->width, 8 * SPIPE_PRIV_SOBEL_THREADS),
                     down < 65535u ? down : 65535u);
-    return SPIPE_LAUNCH(spipe_sobel_kernel, grid, SPIPE_PRIV_SOBEL_THREADS, 0, chunk->stream,
+    return SPIPE_LAUNCH(spipe_sobel_kernel, grid, SPIPE_PRIV_SOBEL_THREADS, 0, chunk,
                         SPIPE_BUF_ROW(chunk, p->out, unsigned char, p->width),
                         SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->width), p->width,
                         chunk->count);
@@ -1250,7 +1250,7 @@ SPIPE_API cudaError_t spipe_blur_down_stage(const spipe_chunk_t *chunk, void *us
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH((p->radius <= 4 ? spipe_blur_down_kernel<4> : spipe_blur_down_kernel<8>),
                         spipe_priv_row_grid(p->width, chunk->count, 8), spipe_priv_row_block(), 0,
-                        chunk->stream, SPIPE_BUF_ROW(chunk, p->middle, float, p->width),
+                        chunk, SPIPE_BUF_ROW(chunk, p->middle, float, p->width),
                         SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->width),
                         spipe_priv_gaussian(p->radius, p->sigma), p->radius, p->width,
                         chunk->count);
@@ -1264,7 +1264,7 @@ SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *
     if (p->radius <= 4) kernel = spipe_blur_across_kernel<4>;
     if (p->radius <= 2) kernel = spipe_blur_across_kernel<2>;
     return SPIPE_LAUNCH(kernel, spipe_priv_row_grid(p->width, chunk->count, 2),
-                        spipe_priv_row_block(), 0, chunk->stream,
+                        spipe_priv_row_block(), 0, chunk,
                         SPIPE_BUF_ROW(chunk, p->out, unsigned char, p->width),
                         SPIPE_BUF_ROW(chunk, p->middle, const float, p->width),
                         spipe_priv_gaussian(p->radius, p->sigma), p->width, chunk->count);
@@ -1468,7 +1468,7 @@ SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spi
     if (p->valid >= 0) valid = SPIPE_BUF(chunk, p->valid, const uint32_t);
     return SPIPE_LAUNCH(spipe_histogram_kernel,
                         spipe_priv_few_blocks(spipe_blocks(chunk->count * parts, SPIPE_PRIV_WARPS)),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, counts, total,
+                        SPIPE_PRIV_THREADS, 0, chunk, counts, total,
                         SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->block_bytes), valid,
                         p->block_bytes, parts > 1 ? part_bytes : p->block_bytes, chunk->count);
 }
@@ -1535,7 +1535,7 @@ SPIPE_API cudaError_t spipe_entropy_stage(const spipe_chunk_t *chunk, void *user
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_entropy_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / 8),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
+                        SPIPE_PRIV_THREADS, 0, chunk, SPIPE_BUF(chunk, p->entropy, float),
                         SPIPE_BUF_ROW(chunk, p->counts, const uint32_t, 256), chunk->count);
 }
 
@@ -1572,9 +1572,9 @@ SPIPE_API cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void 
     if (p->valid >= 0) valid = SPIPE_BUF(chunk, p->valid, const uint32_t);
     return SPIPE_LAUNCH(spipe_byte_entropy_kernel,
                         spipe_priv_few_blocks(spipe_blocks(chunk->count, SPIPE_PRIV_WARPS)),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
-                        total, SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->block_bytes),
-                        valid, p->block_bytes, chunk->count);
+                        SPIPE_PRIV_THREADS, 0, chunk, SPIPE_BUF(chunk, p->entropy, float), total,
+                        SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->block_bytes), valid,
+                        p->block_bytes, chunk->count);
 }
 
 /* The twins; valid may be NULL, then all bytes are used. */
@@ -1742,10 +1742,10 @@ static __global__ void spipe_reduce_kernel(spipe_summary_t *out, const float *in
 SPIPE_API cudaError_t spipe_reduce_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_reduce_t *p = (const spipe_reduce_t *)user;
     if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(
-        spipe_reduce_kernel, spipe_priv_few_blocks(spipe_priv_spread_blocks(chunk->count)),
-        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->summary, spipe_summary_t),
-        SPIPE_BUF(chunk, p->in, const float), chunk->count);
+    return SPIPE_LAUNCH(spipe_reduce_kernel,
+                        spipe_priv_few_blocks(spipe_priv_spread_blocks(chunk->count)),
+                        SPIPE_PRIV_THREADS, 0, chunk, SPIPE_BUF(chunk, p->summary, spipe_summary_t),
+                        SPIPE_BUF(chunk, p->in, const float), chunk->count);
 }
 
 SPIPE_API void spipe_reduce_cpu(spipe_summary_t *summary, const float *in, size_t count) {
@@ -2092,8 +2092,7 @@ SPIPE_API cudaError_t spipe_priv_scan(const spipe_chunk_t *chunk, void *user) {
         const size_t left = chunk->count - done;
         const size_t n = left < most ? left : most;
         SPIPE_TRY(SPIPE_LAUNCH(spipe_scan_kernel<T>, spipe_blocks(n, (unsigned)tile),
-                               SPIPE_PRIV_THREADS, 0, chunk->stream,
-                               SPIPE_BUF(chunk, p->out, T) + done,
+                               SPIPE_PRIV_THREADS, 0, chunk, SPIPE_BUF(chunk, p->out, T) + done,
                                SPIPE_BUF(chunk, p->in, const T) + done,
                                SPIPE_BUF(chunk, p->state, spipe_scan_state_t), n));
     }
@@ -2219,7 +2218,7 @@ SPIPE_API cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *us
     if (p->out >= 0) out = SPIPE_BUF_ROW(chunk, p->out, uint32_t, p->keep);
     if (p->counts >= 0) counts = SPIPE_BUF(chunk, p->counts, uint32_t);
     return SPIPE_LAUNCH(spipe_threshold_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_WARPS),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, out, counts,
+                        SPIPE_PRIV_THREADS, 0, chunk, out, counts,
                         SPIPE_BUF_ROW(chunk, p->in, const float, p->width), p->width,
                         out == NULL ? (size_t)0 : p->keep, p->threshold, chunk->count);
 }
@@ -2345,7 +2344,7 @@ SPIPE_API cudaError_t spipe_topk_stage(const spipe_chunk_t *chunk, void *user) {
     if (p->k == 0 || p->k > SPIPE_TOPK_MAX) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_topk_kernel, spipe_blocks(chunk->count, 1), SPIPE_PRIV_THREADS, 0,
-                        chunk->stream, SPIPE_BUF_ROW(chunk, p->out, uint32_t, p->k),
+                        chunk, SPIPE_BUF_ROW(chunk, p->out, uint32_t, p->k),
                         SPIPE_BUF_ROW(chunk, p->in, const float, p->width), p->width, p->k,
                         chunk->count);
 }

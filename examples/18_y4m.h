@@ -23,8 +23,11 @@ typedef struct video {
     int write_error;   /* errno of the sink, which runs on another thread than the source */
 } video_t;
 
+/* The stream's own words may be in the sentence, so only what a terminal shows is let through. */
 static int y4m_refuse(video_t *v, const char *what, const char *why) {
     snprintf(v->problem, sizeof v->problem, "%s%s", what, why);
+    for (char *c = v->problem; *c; ++c)
+        if (*c < ' ' || *c > '~') *c = '?';
     return 1;
 }
 

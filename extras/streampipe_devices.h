@@ -829,7 +829,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
     if (m->p) {
         e = spipe_priv_create(m->p, &m->desc, SPIPE_PRIV_ONE_RUN, &failure);
-        m->p->call.mode = m->team->mode;
+        m->p->mode = m->team->mode;
     } else {
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     }

@@ -133,7 +133,9 @@ typedef struct spipe_timeline {
     that it runs before the call returns.
 
     Returns    the timeline; its spans are NULL.
-    Blocks     no.   Threads  any; one timeline, one run at a time.   Callback  yes.   Capture  yes.
+    Blocks     no.
+    Threads    any; one timeline, one run at a time: a second returns cudaErrorNotPermitted.
+    Callback   yes.   Capture  yes.
     Allocates  nothing. A recorded run: two events for each operation, freed before it returns. */
 SPIPE_API spipe_timeline_t spipe_timeline_default(void);
 

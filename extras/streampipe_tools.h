@@ -107,8 +107,8 @@ typedef struct spipe_checkup {
 } spipe_checkup_t;
 
 /*  spipe_doctor_default -- a description that examines the device only, with copies of 16 MiB.
-    spipe_doctor -- examine the current device, memory and streams, measure what overlaps, and say
-    what to change.
+    spipe_doctor -- examine the device of the first stream (without streams: the current device),
+    memory and streams, measure what overlaps, and say what to change.
 
     d          in      NULL = spipe_doctor_default. If it has two streams or more, the first two are
                        used to measure.
@@ -476,13 +476,41 @@ SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
     return d;
 }
 
+/* Makes the device of the first stream the current one, if there is a stream. */
+SPIPE_API cudaError_t spipe_priv_doctor_begin(const spipe_doctor_desc_t *d, int *before) {
+    cudaEvent_t event;
+    int device;
+    SPIPE_TRY(cudaGetDevice(before));
+    if (d->num_streams == 0) return cudaSuccess;
+    if (!d->streams) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_event_behind(d->streams[0], cudaEventDisableTiming, &event, &device));
+    (void)cudaEventDestroy(event);
+    return *before == device ? cudaSuccess : cudaSetDevice(device);
+}
+
+SPIPE_API cudaError_t spipe_priv_doctor_examine(const spipe_priv_doctor_t *doc) {
+    spipe_priv_probe_t probe;
+    cudaError_t e = cudaSuccess;
+    SPIPE_TRY(spipe_device_get(&doc->c->device, -1));
+    spipe_priv_doctor_device(doc);
+    spipe_priv_doctor_environment(doc);
+    if (doc->to) fputs("The checklist\n", doc->to);
+    SPIPE_TRY(spipe_priv_doctor_pointer(doc));
+    SPIPE_TRY(spipe_priv_doctor_streams(doc));
+    if (doc->d->probe_bytes == 0) return e;
+    e = spipe_priv_probe_create(&probe, doc->d);
+    if (e == cudaSuccess) e = spipe_priv_doctor_probe(doc, &probe);
+    spipe_priv_probe_destroy(&probe);
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
                                    FILE *to) {
     const spipe_doctor_desc_t plain = spipe_doctor_default();
     spipe_checkup_t unseen;
     spipe_priv_doctor_t doc;
-    spipe_priv_probe_t probe;
-    cudaError_t e = cudaSuccess;
+    cudaError_t e;
+    int before;
     memset(&unseen, 0, sizeof unseen);
     doc.d = d ? d : &plain;
     doc.c = checkup ? checkup : &unseen;
@@ -491,19 +519,11 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     doc.c->copies_overlap = -1.0;
     doc.c->order_overlap = -1.0;
     doc.c->kernels_overlap = -1.0;
-    if (doc.d->num_streams > 0 && !doc.d->streams) return cudaErrorInvalidValue;
-    SPIPE_TRY(spipe_device_get(&doc.c->device, -1));
-    spipe_priv_doctor_device(&doc);
-    spipe_priv_doctor_environment(&doc);
-    if (to) fputs("The checklist\n", to);
-    SPIPE_TRY(spipe_priv_doctor_pointer(&doc));
-    SPIPE_TRY(spipe_priv_doctor_streams(&doc));
-    if (doc.d->probe_bytes > 0) {
-        e = spipe_priv_probe_create(&probe, doc.d);
-        if (e == cudaSuccess) e = spipe_priv_doctor_probe(&doc, &probe);
-        spipe_priv_probe_destroy(&probe);
-    }
-    if (to) fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
+    SPIPE_TRY(spipe_priv_doctor_begin(doc.d, &before));
+    e = spipe_priv_doctor_examine(&doc);
+    (void)cudaSetDevice(before);
+    if (to && e == cudaSuccess)
+        fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
 }
 

@@ -110,6 +110,7 @@ void let_threads_end() {
 }
 
 void at_exit(int status) {
+    if (state().forked) return;
     let_threads_end();
     if (report_leaks(nullptr) == 0) return;
     fprintf(stderr, "hostcuda: alive at exit:\n");
@@ -138,7 +139,8 @@ void add_device(State &s, const hostcuda_profile_t &profile) {
 }
 
 #ifndef _WIN32
-/* In a process that was forked another thread would hold the lock for ever. */
+/* In a process that was forked another thread would hold the lock for ever. If CUDA was used before
+ * the fork, it does not work there: the threads of streams are not there, either. */
 void lock_for_fork() {
     const Hidden hidden;
     state().mutex.lock();
@@ -147,6 +149,11 @@ void lock_for_fork() {
 void unlock_after_fork() {
     const Hidden hidden;
     state().mutex.unlock();
+}
+
+void in_forked() {
+    state().forked = state().used;
+    unlock_after_fork();
 }
 #endif
 
@@ -167,7 +174,7 @@ State *make_state() {
     arm_from_environment(*s);
     add_managed_variables(*s);
 #ifndef _WIN32
-    (void)pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
+    (void)pthread_atfork(lock_for_fork, unlock_after_fork, in_forked);
 #endif
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
@@ -244,6 +251,10 @@ Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cos
     : lock(state().mutex) {
     State &s = state();
     s.used = true;
+    if (s.forked) {
+        refused = cudaErrorInitializationError;
+        return;
+    }
     if (self.in_host) {
         refused = cudaErrorNotPermitted;
         return;

@@ -389,6 +389,7 @@ struct State {
     std::condition_variable changed; /* an operation or host function ended */
     std::vector<std::unique_ptr<Device>> devices;
     bool used = false;
+    bool forked = false; /* from a process that had used CUDA: every call fails */
     long seq = 0;
     uintptr_t handles = 0x10000;
     unsigned long long captures = 0;

@@ -33,7 +33,7 @@ static int is_pinned(const unsigned char *at) {
     return pinned;
 }
 
-/* ---- pinned for a run ------------------------------------------------------------------------- */
+/* ---- pinned for a run ------------------------------------------------------------------------ */
 typedef enum how {
     RUN,
     ENQUEUE,
@@ -154,7 +154,7 @@ static void test_ends(void) {
     munmap(y, N);
 }
 
-/* ---- pinned in pieces --------------------------------------------------------------------------- */
+/* ---- pinned in pieces ------------------------------------------------------------------------ */
 typedef struct pieces {
     const char *name;
     size_t at[2], bytes[2]; /* in pages of 4096 bytes */

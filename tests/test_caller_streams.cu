@@ -228,7 +228,7 @@ static void test_not_waiting(int memory, int ignore, const char *rule) {
     pipe_free(&y);
 }
 
-/* ---- captures of other threads ---------------------------------------------------------------- */
+/* ---- captures of other threads --------------------------------------------------------------- */
 #if !defined(SPIPE_NO_THREADS)
 typedef struct capture {
     cudaStreamCaptureMode mode;

@@ -202,6 +202,119 @@ static void test_kept(int what) {
     free_world(&w);
 }
 
+/* ---- cudaErrorNotReady, which a query leaves, and which SPIPE_STOPPED is --------------------- */
+enum {
+    BY_STAGE,
+    BY_HOST_STAGE,
+    BY_SOURCE,
+    BY_SINK,
+    BY_SOURCE_AT,
+    BY_SINK_AT,
+    BY_WORK,
+    NUM_BYS
+};
+
+static const char *const by_names[] = {
+    "a stage",           "a host stage",         "a source", "a sink", "a positioned source",
+    "a positioned sink", "a split source's work"};
+
+static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return c->index == 3 ? cudaErrorNotReady : cudaSuccess;
+}
+
+static cudaError_t busy_source(void *dst, size_t max_count, size_t *count, void *user) {
+    world_t *w = (world_t *)user;
+    const cudaError_t e = source(dst, max_count, count, user);
+    return w->given > 5 * CHUNK ? cudaErrorNotReady : e;
+}
+
+static cudaError_t busy_sink(const void *src, size_t count, size_t first, void *user) {
+    (void)src;
+    (void)count;
+    (void)user;
+    return first == 3 * CHUNK ? cudaErrorNotReady : cudaSuccess;
+}
+
+static cudaError_t busy_sink_at(const void *src, size_t first, size_t count, void *user) {
+    return busy_sink(src, count, first, user);
+}
+
+static cudaError_t busy_source_at(void *dst, size_t first, size_t count, void *user) {
+    memset(dst, 1, count);
+    return busy_sink(dst, count, first, user);
+}
+
+static cudaError_t busy_work(void *dst, const void *tickets, size_t first, size_t count,
+                             void *user) {
+    (void)tickets;
+    return busy_source_at(dst, first, count, user);
+}
+
+static void test_not_ready(int by) {
+    world_t w = new_world(SOURCES);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p;
+    spipe_chunk_t c;
+    spipe_report_t r;
+    spipe_failure_t f;
+    cudaError_t e, next = cudaSuccess;
+    d.chunk = CHUNK;
+    d.count = N;
+    if (by == BY_SOURCE) spipe_add_source(&d, busy_source, &w, 1);
+    if (by == BY_SOURCE_AT) spipe_add_source_at(&d, busy_source_at, &w, 1);
+    if (by == BY_WORK) spipe_add_source_split(&d, source, busy_work, &w, 1, 1);
+    if (d.num_buffers == 0) spipe_add_input(&d, w.x.at, 1);
+    if (by == BY_SINK) spipe_add_sink(&d, busy_sink, &w, 1);
+    if (by == BY_SINK_AT) spipe_add_sink_at(&d, busy_sink_at, &w, 1);
+    if (d.num_buffers == 1) spipe_add_output(&d, w.y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &w.args);
+    if (by == BY_STAGE) spipe_add_stage(&d, "busy", busy_stage, &w);
+    if (by == BY_HOST_STAGE) spipe_add_host_stage(&d, "busy", busy_stage, &w, 2, 2);
+    e = spipe_run(&d, &r);
+    tap_ok(e != SPIPE_STOPPED && e == cudaErrorUnknown &&
+               strstr(r.failure.message, "it returned cudaErrorNotReady, which cudaStreamQuery"),
+           "cudaErrorNotReady from %s is told as that, not as a stop: %s", by_names[by],
+           r.failure.message);
+    if (by != BY_SOURCE && by != BY_SOURCE_AT && by != BY_WORK) {
+        free_world(&w);
+        return;
+    }
+    d.num_stages = 0; /* spipe_next returns it if chunks are held */
+    w.given = 0;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    while (next == cudaSuccess) {
+        next = spipe_next(p, NULL, &c);
+        if (next == cudaSuccess) SPIPE_CHECK(spipe_release(p, NULL));
+    }
+    f = *spipe_pipeline_failure(p);
+    tap_ok(next == cudaErrorUnknown && strstr(f.message, "it returned cudaErrorNotReady"),
+           "nor does spipe_next take it for chunks that are held");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    free_world(&w);
+}
+
+/* A stage that asks whether its stream is busy, and goes on. */
+static cudaError_t asking_stage(const spipe_chunk_t *c, void *user) {
+    const cudaError_t e = pipe_mix_stage(c, user);
+    (void)cudaStreamQuery(c->stream);
+    return e;
+}
+
+static void test_query(int checked) {
+    world_t w = new_world(PAGEABLE);
+    spipe_desc_t d = describe(&w, PAGEABLE, SPIPE_ENGINES);
+    spipe_report_t r;
+    d.checked = checked;
+    d.num_stages = 0;
+    spipe_add_stage(&d, "asks", asking_stage, &w.args);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && is_exact(&w, &r) && r.count_done == N,
+           "a stage may ask whether its stream is busy%s: %s", checked ? ", in a checked run" : "",
+           r.failure.message);
+    (void)cudaGetLastError();
+    free_world(&w);
+}
+
 int main(void) {
     static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                                  SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
@@ -217,5 +330,8 @@ int main(void) {
         test_kept(what);
     }
     for (s = 0; s < 5; ++s) test_ends(schedules[s]);
+    for (s = 0; s < NUM_BYS; ++s) test_not_ready(s);
+    test_query(0);
+    test_query(1);
     return tap_done();
 }

@@ -158,7 +158,11 @@ static void test_idle_first(void) {
     spipe_priv_unlock((spipe_priv_sync_t *)gate[0]);
     SPIPE_CHECK(cudaStreamSynchronize(first));
     spipe_priv_sync_destroy((spipe_priv_sync_t *)gate[0]);
-    SPIPE_CHECK(spipe_stream_pool_destroy(&pool));
+    SPIPE_CHECK(spipe_stream_release(&pool, second));
+    tap_ok(spipe_stream_pool_destroy(&pool) == cudaErrorNotPermitted &&
+               spipe_stream_release(&pool, third) == cudaSuccess &&
+               spipe_stream_pool_destroy(&pool) == cudaSuccess,
+           "a pool is not destroyed while one of its streams is leased");
 }
 
 /* Many threads share a pool of two; a counter a stream shows that nobody else had it. */
@@ -248,13 +252,58 @@ static void test_events(void) {
     SPIPE_CHECK(spipe_timer_ms(&timer, &ms));
     SPIPE_CHECK(spipe_timer_ms(&timer, &same));
     tap_ok(ms > 0.0f && same == ms, "a timer measures what lies between start and stop");
-    tap_ok(spipe_timer_start(&dead, s) == cudaErrorInvalidResourceHandle &&
-               spipe_timer_ms(&dead, &ms) == cudaErrorInvalidResourceHandle,
+    tap_ok(spipe_timer_start(&dead, s) == cudaErrorInvalidValue &&
+               spipe_timer_ms(&dead, &ms) == cudaErrorInvalidValue,
            "a dead timer is refused");
     tap_ok(spipe_timer_destroy(&timer) == cudaSuccess && spipe_timer_destroy(&timer) == cudaSuccess,
            "a timer may be destroyed twice");
     SPIPE_CHECK(cudaFree(x));
     SPIPE_CHECK(cudaStreamDestroy(s));
+}
+
+/* Stop may be reached before start: on another stream, or by a start that came after it. */
+static void test_no_time(void) {
+    spipe_timer_t timer;
+    cudaStream_t a, b;
+    float ms = -1.0f;
+    int go = 0, *x;
+    void *gate[2];
+    cudaError_t e;
+    SPIPE_CHECK(spipe_stream_create(&a, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_stream_create(&b, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(cudaMalloc((void **)&x, 1 << 20));
+    SPIPE_CHECK(spipe_timer_create(&timer));
+    gate[0] = spipe_priv_sync_create();
+    gate[1] = &go;
+    tap_ok(spipe_timer_ms(&timer, &ms) == cudaErrorInvalidResourceHandle && !(ms > 0.0f),
+           "a timer that was not started has no time");
+    (void)cudaGetLastError();
+    SPIPE_CHECK(spipe_host_call(a, block_until, gate));
+    SPIPE_CHECK(add(a, x, 1, (1 << 20) / sizeof *x));
+    SPIPE_CHECK(spipe_timer_start(&timer, a));
+    SPIPE_CHECK(spipe_timer_stop(&timer, b));
+    SPIPE_CHECK(cudaStreamSynchronize(b));
+    spipe_priv_lock((spipe_priv_sync_t *)gate[0]);
+    go = 1;
+    spipe_priv_wake((spipe_priv_sync_t *)gate[0]);
+    spipe_priv_unlock((spipe_priv_sync_t *)gate[0]);
+    e = spipe_timer_ms(&timer, &ms);
+    tap_ok(e == cudaErrorInvalidResourceHandle && !(ms < 0.0f) && !(ms > 0.0f),
+           "nor has one whose stop was reached before its start, on another stream");
+    SPIPE_CHECK(spipe_timer_start(&timer, b));
+    SPIPE_CHECK(spipe_timer_stop(&timer, b));
+    SPIPE_CHECK(add(b, x, 1, (1 << 20) / sizeof *x));
+    SPIPE_CHECK(spipe_timer_start(&timer, b));
+    e = spipe_timer_ms(&timer, &ms);
+    tap_ok(e == cudaErrorInvalidResourceHandle && !(ms < 0.0f) && !(ms > 0.0f),
+           "nor has one that was started again, and not stopped since");
+    SPIPE_CHECK(spipe_timer_stop(&timer, b));
+    tap_ok(spipe_timer_ms(&timer, &ms) == cudaSuccess && ms >= 0.0f, "until it is");
+    spipe_priv_sync_destroy((spipe_priv_sync_t *)gate[0]);
+    SPIPE_CHECK(spipe_timer_destroy(&timer));
+    SPIPE_CHECK(cudaFree(x));
+    SPIPE_CHECK(cudaStreamDestroy(a));
+    SPIPE_CHECK(cudaStreamDestroy(b));
 }
 
 static void test_memory(void) {
@@ -417,6 +466,7 @@ int main(void) {
     test_idle_first();
     test_pool_threads();
     test_events();
+    test_no_time();
     test_memory();
     test_host_calls();
     test_channel();

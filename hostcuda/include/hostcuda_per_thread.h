@@ -64,9 +64,11 @@ HOSTCUDA_PTSZ cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(HOSTCUDA_OWN(stream));
 }
 
+#if CUDART_VERSION >= 12080
 HOSTCUDA_PTSZ cudaStreamGetDevice_ptsz(cudaStream_t stream, int *device) {
     return cudaStreamGetDevice(HOSTCUDA_OWN(stream), device);
 }
+#endif
 
 HOSTCUDA_PTSZ cudaStreamGetFlags_ptsz(cudaStream_t stream, unsigned int *flags) {
     return cudaStreamGetFlags(HOSTCUDA_OWN(stream), flags);

@@ -8,8 +8,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
-    (void)spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, why);
+    e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                        p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;
@@ -29,7 +29,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error) e = left;
+    if (e == cudaSuccess && left != p->run.stale_error && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
@@ -40,7 +40,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     cudaError_t e;
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
     (void)spipe_priv_own_calls();
     return e;
@@ -57,7 +57,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
     int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->plan.chunk ? left : p->plan.chunk;
         for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {

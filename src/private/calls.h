@@ -332,7 +332,7 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const enum cudaStreamCaptureMode mode = p->call.mode;
+    const enum cudaStreamCaptureMode mode = p->mode;
     void *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
@@ -374,7 +374,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
         (void)spipe_priv_set_mode(mode);
         return 0;
     }
-    p->call.mode = mode;
+    p->mode = mode;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);

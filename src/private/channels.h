@@ -1,19 +1,19 @@
 /* ---- 8 channels ----------------------------------------------------------------------------
-   Values between two streams, in device memory. Uses events. */
+   Values between two streams, in device memory. Uses events, objects. */
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!c || c->self != c) {
-        return c ? spipe_priv_may_free(c, c->self) : cudaSuccess;
-    }
-    for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
+    int forked;
+    if (!c || spipe_priv_is_dead(&c->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&c->owner, c, &forked));
+    for (i = 0; c->full && i < 2 * c->capacity && !forked; ++i) { /* full, then empty */
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
-    if (c->device_memory) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+    if (c->device_memory && !forked) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
     free((void *)c->full);
-    spipe_priv_sync_destroy(c->sync);
-    memset(c, 0, sizeof *c);
-    return e;
+    spipe_priv_sync_free(c->sync, forked);
+    memset(c, 0, offsetof(spipe_channel_t, owner));
+    return spipe_priv_end_destroy(&c->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
@@ -26,8 +26,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->stride = (bytes + 255) & ~(size_t)255;
     c->capacity = capacity;
     if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&c->device));
-    c->self = c;
+    SPIPE_TRY(spipe_priv_own(&c->owner, c));
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
@@ -44,7 +43,9 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || c->self != c || !value) return cudaErrorInvalidValue;
+    int before;
+    if (!c || !value) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
     spipe_priv_lock(c->sync);
     if (c->num_sent - c->num_received < c->capacity) {
         const size_t place = c->num_sent % c->capacity;
@@ -57,12 +58,15 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_sent;
     }
     spipe_priv_unlock(c->sync);
+    spipe_priv_end_call_there(&c->owner, 0, before);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || c->self != c || !into) return cudaErrorInvalidValue;
+    int before;
+    if (!c || !into) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
     spipe_priv_lock(c->sync);
     if (c->num_sent != c->num_received) {
         const size_t place = c->num_received % c->capacity;
@@ -75,5 +79,6 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_received;
     }
     spipe_priv_unlock(c->sync);
+    spipe_priv_end_call_there(&c->owner, 0, before);
     return e;
 }

@@ -181,8 +181,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
-    SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
-                         "the resources are not made, were destroyed, or are another process's");
+    if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));

@@ -231,12 +231,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         return spipe_priv_issue_call(p, op, at);
     }
     p->note.never_written = spipe_priv_never_written(p, stage);
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(p->mode);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.stale_error) left = cudaSuccess;
+    if (left == p->run.stale_error || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {

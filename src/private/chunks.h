@@ -19,6 +19,15 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
 
 /* Why a call of the user's failed, in words; its error is e, or what was noted. */
 SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+    if (n->error == cudaSuccess && *e == cudaErrorNotReady) {
+        return "it returned cudaErrorNotReady, which cudaStreamQuery and cudaEventQuery leave as "
+               "CUDA's last error; clear it after them with cudaGetLastError, or return another";
+    }
+    if (n->error == cudaSuccess && *e == cudaErrorInvalidConfiguration) {
+        return "invalid configuration: a grid has at most 2147483647 x 65535 x 65535 blocks, a "
+               "block 1024 threads; SPIPE_LAUNCH names the grid if it is given the chunk, not its "
+               "stream";
+    }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
     return n->text;

@@ -306,6 +306,7 @@ SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *tex
     while (*text == ' ') ++text;
     if (!end || (size_t)(end - text) >= sizeof costs->name) return 0;
     memcpy(costs->name, text, (size_t)(end - text));
+    spipe_priv_make_printable(costs->name); /* it is from a file, and goes into reports */
     for (text = end + 1, i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
         char *after = NULL;
         const double figure = strtod(text, &after);

@@ -13,7 +13,7 @@
 SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_resources_t *r = (spipe_resources_t *)arg;
     spipe_priv_pipeline_t *h;
-    if (!spipe_priv_lends(r)) return; /* a forked process */
+    if (spipe_priv_check_resources(r, NULL) != cudaSuccess) return; /* a forked process */
     spipe_priv_lock(r->lending.sync);
     for (h = r->holders; h; h = h->lent.next_holder)
         h->lent.ended |= h->lent.thread == spipe_priv_this_thread();

@@ -84,34 +84,32 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
 /* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
    only one call at a time, on whatever thread. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
-    int in_use;
+    cudaError_t e;
     if (!p) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
-    if (p->self != p) {
+    e = spipe_priv_begin_call_on(&p->owner, p, 1);
+    if (e == cudaErrorInvalidValue) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "this is no pipeline, or one that was destroyed; make one "
                                       "with spipe_pipeline_create");
     }
-    spipe_priv_mutex_lock(&p->sync->lock);
-    in_use = p->call.in_use;
-    p->call.in_use = 1;
-    spipe_priv_mutex_unlock(&p->sync->lock);
-    if (!in_use) {
-        p->call.mode = spipe_priv_own_calls();
-        return cudaSuccess;
+    if (e == SPIPE_PRIV_FORKED) {
+        return spipe_priv_refuse_call(report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
     }
-    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+    if (e == cudaSuccess) {
+        p->mode = spipe_priv_own_calls();
+        return e;
+    }
+    return spipe_priv_refuse_call(report, e,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
-    (void)spipe_priv_set_mode(p->call.mode);
-    spipe_priv_mutex_lock(&p->sync->lock);
-    p->call.in_use = 0;
-    spipe_priv_mutex_unlock(&p->sync->lock);
+    (void)spipe_priv_set_mode(p->mode);
+    spipe_priv_end_call_on(&p->owner, 1);
 }
 
 /* The same, for calls that are refused while the caller takes chunks. */

@@ -45,12 +45,6 @@ SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t 
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 
-/* Whether an object of the user's may be freed: it was made at this address, and not freed yet. A
-   zeroed object has nothing to free; a copy must not free what the original has. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_may_free(const void *object, const void *self) {
-    return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
-}
-
 /* Keeps the first error of a sequence that must go on, as when freeing. */
 SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;

@@ -1,5 +1,5 @@
 /* ---- 5 events ------------------------------------------------------------------------------
-   Untimed events, pools of them, timers. Uses threads. */
+   Untimed events, pools of them, timers. Uses threads, objects. */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
@@ -9,42 +9,49 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_own(&pool->owner, pool));
     pool->sync = spipe_priv_sync_create();
-    if (!pool->sync) return cudaErrorMemoryAllocation;
-    pool->self = pool;
-    return cudaSuccess;
+    if (pool->sync) return cudaSuccess;
+    (void)spipe_event_pool_destroy(pool);
+    return cudaErrorMemoryAllocation;
 }
 
 /* Makes one more event, and room for all events, so that release needs no memory. */
 SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
     const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
     cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
+    int before;
+    cudaError_t e;
     if (!grown) return cudaErrorMemoryAllocation;
     pool->free_events = grown;
-    SPIPE_TRY(spipe_event_create(event));
-    ++pool->num_total;
-    return cudaSuccess;
+    SPIPE_TRY(spipe_priv_use_device(pool->owner.device, &before));
+    e = spipe_event_create(event);
+    if (before != pool->owner.device) (void)cudaSetDevice(before);
+    if (e == cudaSuccess) ++pool->num_total;
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event) {
     cudaError_t e = cudaSuccess;
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
+    if (!pool) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     if (pool->num_free > 0)
         *event = pool->free_events[--pool->num_free];
     else
         e = spipe_priv_event_pool_grow(pool, event);
     spipe_priv_unlock(pool->sync);
+    spipe_priv_end_call_on(&pool->owner, 0);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
     size_t i = 0;
-    if (!pool || pool->self != pool || !event) return e;
+    if (!pool || !event) return e;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     while (i < pool->num_free && pool->free_events[i] != event) ++i;
     if (i == pool->num_free && i < pool->num_total) {
@@ -52,61 +59,79 @@ SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t 
         e = cudaSuccess;
     }
     spipe_priv_unlock(pool->sync);
+    spipe_priv_end_call_on(&pool->owner, 0);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool || pool->self != pool) {
-        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
-    }
+    int forked;
+    if (!pool || spipe_priv_is_dead(&pool->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&pool->owner, pool, &forked));
     if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
-    for (i = 0; i < pool->num_free; ++i) {
+    for (i = 0; i < pool->num_free && !forked; ++i) {
         spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
     }
     free((void *)pool->free_events);
-    spipe_priv_sync_destroy(pool->sync);
-    memset(pool, 0, sizeof *pool);
-    return e;
+    spipe_priv_sync_free(pool->sync, forked);
+    memset(pool, 0, offsetof(spipe_event_pool_t, owner));
+    return spipe_priv_end_destroy(&pool->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     cudaError_t e = cudaSuccess;
-    if (!timer || timer->self != timer) {
-        return timer ? spipe_priv_may_free(timer, timer->self) : cudaSuccess;
-    }
-    if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
-    if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
-    memset(timer, 0, sizeof *timer);
-    return e;
+    int forked;
+    if (!timer || spipe_priv_is_dead(&timer->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&timer->owner, timer, &forked));
+    if (timer->begin && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
+    if (timer->end && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
+    memset(timer, 0, offsetof(spipe_timer_t, owner));
+    return spipe_priv_end_destroy(&timer->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     cudaError_t e;
     if (!timer) return cudaErrorInvalidValue;
     memset(timer, 0, sizeof *timer);
-    timer->self = timer;
+    SPIPE_TRY(spipe_priv_own(&timer->owner, timer));
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
     return e;
 }
 
+/* Records the timer's begin, or its end. */
+SPIPE_API cudaError_t spipe_priv_timer_record(spipe_timer_t *timer, int end, cudaStream_t stream) {
+    cudaError_t e;
+    int before;
+    if (!timer) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&timer->owner, timer, 1, &before));
+    e = cudaEventRecord(end ? timer->end : timer->begin, stream);
+    spipe_priv_end_call_there(&timer->owner, 1, before);
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->begin, stream);
+    return spipe_priv_timer_record(timer, 0, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->end, stream);
+    return spipe_priv_timer_record(timer, 1, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
+    float took = 0.0f;
+    cudaError_t e;
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
-    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(cudaEventSynchronize(timer->end));
-    return cudaEventElapsedTime(ms, timer->begin, timer->end);
+    if (!timer) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&timer->owner, timer, 1));
+    e = cudaEventSynchronize(timer->end);
+    if (e == cudaSuccess) e = cudaEventSynchronize(timer->begin); /* of another stream, or later */
+    if (e == cudaSuccess) e = cudaEventElapsedTime(&took, timer->begin, timer->end);
+    if (e == cudaSuccess && took < 0.0f) e = cudaErrorInvalidResourceHandle;
+    spipe_priv_end_call_on(&timer->owner, 1);
+    if (e == cudaSuccess) *ms = took;
+    return e;
 }

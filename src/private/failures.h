@@ -63,6 +63,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
                                             cudaError_t e, int stage, size_t batch,
                                             const char *format, ...) {
     const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
+    if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
     if (!p->run.failed || (note && how == p->run.failed && batch < p->run.failed_batch)) {
         va_list args;

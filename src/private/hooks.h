@@ -43,6 +43,7 @@ enum {
 
 typedef struct spipe_priv_watcher {
     size_t stamp; /* SPIPE_PRIV_STAMP */
+    int taken;    /* 1 = a run notifies it */
     void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
                    const void *about, size_t batch, int after);
 } spipe_priv_watcher_t;
@@ -56,21 +57,17 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
 /* The first members of resources. */
 typedef struct spipe_priv_shared {
     const struct spipe_priv_provider *provider;
-    size_t stamp; /* SPIPE_PRIV_STAMP */
-    long process; /* a forked process cannot use what CUDA made */
+    spipe_priv_owner_t owner;
 } spipe_priv_shared_t;
 
-/* A number that differs between processes. */
-SPIPE_API long spipe_priv_process(void) {
-#if defined(_WIN32)
-    return 0;
-#else
-    return (long)getpid();
-#endif
-}
-
-/* Whether resources were made here, and not destroyed. */
-SPIPE_API int spipe_priv_lends(const struct spipe_resources *resources) {
+/* Whether resources were made here, and not destroyed; f says what is wrong with them. */
+SPIPE_API cudaError_t spipe_priv_check_resources(const struct spipe_resources *resources,
+                                                 spipe_failure_t *f) {
     const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
-    return s->stamp == SPIPE_PRIV_STAMP && s->process == spipe_priv_process();
+    const cudaError_t e = spipe_priv_is_owned(&s->owner, resources);
+    if (e == cudaSuccess) return e;
+    return spipe_priv_refuse(f, e,
+                             e == SPIPE_PRIV_FORKED ? SPIPE_PRIV_FORKED_WORDS("resources were")
+                                                    : "the resources are not made, or were "
+                                                      "destroyed");
 }

@@ -1,5 +1,5 @@
 /* ---- 7 host calls --------------------------------------------------------------------------
-   Host functions in a stream's order; a worker thread that may call CUDA. */
+   Host functions in a stream's order; a worker thread that may call CUDA. Uses streams, objects. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
 }
@@ -13,7 +13,7 @@ struct spipe_priv_job {
 
 SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
-    (void)cudaSetDevice(w->device);
+    (void)cudaSetDevice(w->owner.device);
     spipe_priv_lock(w->sync);
     while (w->first || !w->quit) {
         struct spipe_priv_job *job = w->first;
@@ -36,38 +36,23 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
 }
 
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
+    cudaError_t e = cudaErrorMemoryAllocation;
     if (!worker) return cudaErrorInvalidValue;
     memset(worker, 0, sizeof *worker);
-    SPIPE_TRY(cudaGetDevice(&worker->device));
+    SPIPE_TRY(spipe_priv_own(&worker->owner, worker));
     worker->sync = spipe_priv_sync_create();
-    if (!worker->sync) return cudaErrorMemoryAllocation;
-    worker->self = worker;
-    worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
-    if (!worker->thread) {
-        (void)spipe_worker_destroy(worker);
-        return cudaErrorNotSupported;
+    if (worker->sync) {
+        e = cudaErrorNotSupported;
+        worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
     }
-    worker->running = 1;
-    return cudaSuccess;
+    worker->running = worker->thread != NULL;
+    if (worker->running) return cudaSuccess;
+    (void)spipe_worker_destroy(worker);
+    return e;
 }
 
-SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
-                                        spipe_worker_fn fn, void *user) {
-    struct spipe_priv_job *job;
-    cudaError_t e;
-    if (!worker || worker->self != worker || !fn) return cudaErrorInvalidValue;
-    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
-    if (!job) return cudaErrorMemoryAllocation;
-    job->fn = fn;
-    job->user = user;
-    /* blocking sync: the worker sleeps while it waits, and keeps no core busy */
-    e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
-    if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
-    if (e != cudaSuccess) {
-        if (job->reached) (void)cudaEventDestroy(job->reached);
-        free(job);
-        return e;
-    }
+/* Queues a job. */
+SPIPE_API void spipe_priv_worker_add(spipe_worker_t *worker, struct spipe_priv_job *job) {
     spipe_priv_lock(worker->sync);
     if (worker->first)
         worker->last->next = job;
@@ -76,32 +61,70 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
     worker->last = job;
     spipe_priv_wake(worker->sync);
     spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user) {
+    /* blocking sync: the worker sleeps while it waits, and keeps no core busy */
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    struct spipe_priv_job *job;
+    cudaError_t e = cudaErrorMemoryAllocation;
+    int before, device;
+    if (!worker || !fn) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_there(&worker->owner, worker, 0, &before));
+    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
+    if (job) e = spipe_priv_event_behind(stream, flags, &job->reached, &device);
+    if (e == cudaSuccess) {
+        job->fn = fn;
+        job->user = user;
+        spipe_priv_worker_add(worker, job);
+    } else {
+        free(job);
+    }
+    spipe_priv_end_call_there(&worker->owner, 0, before);
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
     int within;
-    if (!worker || worker->self != worker) return cudaErrorInvalidValue;
+    if (!worker) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&worker->owner, worker, 0));
     spipe_priv_lock(worker->sync);
     within = worker->busy && worker->busy == spipe_priv_this_thread();
     while (!within && (worker->first || worker->busy)) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
+    spipe_priv_end_call_on(&worker->owner, 0);
     return within ? cudaErrorNotPermitted : cudaSuccess; /* it would wait for itself */
 }
 
-SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
-    if (!worker || worker->self != worker) {
-        return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
-    }
-    if (worker->running) {
-        SPIPE_TRY(spipe_worker_wait(worker));
+/* Ends the thread; a forked process does not have it, and drops the jobs. */
+SPIPE_API void spipe_priv_worker_end(spipe_worker_t *worker, int forked) {
+    struct spipe_priv_job *job;
+    if (!forked) {
         spipe_priv_lock(worker->sync);
         worker->quit = 1;
         spipe_priv_wake(worker->sync);
         spipe_priv_unlock(worker->sync);
         spipe_priv_thread_join(worker->thread);
+        return;
     }
-    spipe_priv_sync_destroy(worker->sync);
-    memset(worker, 0, sizeof *worker);
-    return cudaSuccess;
+    while ((job = worker->first) != NULL) {
+        worker->first = job->next;
+        free(job);
+    }
+    free(worker->thread);
+}
+
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
+    cudaError_t e = cudaSuccess;
+    int forked;
+    if (!worker || spipe_priv_is_dead(&worker->owner)) return cudaSuccess;
+    /* First, and as a call like others, because a function that runs may add calls. */
+    if (worker->running) e = spipe_worker_wait(worker);
+    if (e != cudaSuccess && e != SPIPE_PRIV_FORKED) return e;
+    SPIPE_TRY(spipe_priv_begin_destroy(&worker->owner, worker, &forked));
+    if (worker->running) spipe_priv_worker_end(worker, forked);
+    spipe_priv_sync_free(worker->sync, forked);
+    memset(worker, 0, offsetof(spipe_worker_t, owner));
+    return spipe_priv_end_destroy(&worker->owner, forked, cudaSuccess);
 }

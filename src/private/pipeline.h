@@ -121,7 +121,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     if (e == cudaSuccess) {
         const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
-        p.call.mode = mode;
+        p.mode = mode;
         if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
     }
     if (e != cudaSuccess) {
@@ -135,7 +135,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    (void)spipe_priv_set_mode(p.call.mode);
+    (void)spipe_priv_set_mode(p.mode);
     spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
@@ -174,7 +174,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         free(p);
         return e;
     }
-    p->self = p;
+    spipe_priv_own_on(&p->owner, p, p->request.device);
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
@@ -182,14 +182,22 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
 
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
+    int forked;
     if (!p) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
-    (void)spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    e = spipe_priv_begin_destroy(&p->owner, p, &forked);
+    if (e == cudaErrorInvalidValue) return cudaErrorInvalidResourceHandle;
+    if (e != cudaSuccess) return e;
+    if (forked) {
+        spipe_priv_forget(p);
+        return SPIPE_PRIV_FORKED;
+    }
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
-    p->self = NULL;
+    SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
-    (void)spipe_priv_set_mode(p->call.mode);
+    (void)spipe_priv_set_mode(mode);
     free(p);
     return e;
 }

@@ -367,12 +367,6 @@ typedef struct spipe_priv_lent {
     int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
-/* The call under way on a pipeline. */
-typedef struct spipe_priv_call {
-    int in_use;                      /* 1 = there is one; under sync's lock */
-    enum cudaStreamCaptureMode mode; /* that of the calling thread, for the functions of the user */
-} spipe_priv_call_t;
-
 /* A pipeline. Each part is written by the file of its name. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -386,13 +380,13 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* a kept pipeline's own address */
-    spipe_priv_call_t call;
+    spipe_priv_owner_t owner;        /* of a kept pipeline */
+    enum cudaStreamCaptureMode mode; /* of the thread that calls, for functions of the user's */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
-    const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
-    void *thrown;                        /* a C++ exception of the user's, or NULL */
-    spipe_priv_note_t note;              /* the note of the stage that is being called */
+    spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
+    void *thrown;                  /* a C++ exception of the user's, or NULL */
+    spipe_priv_note_t note;        /* the note of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;

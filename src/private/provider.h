@@ -8,7 +8,8 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_
 
 /* Whether a description names resources that may be asked before it is checked. */
 SPIPE_PRIV_RARE int spipe_priv_has_lender(const spipe_desc_t *d) {
-    return spipe_priv_begun(d) && !d->problem && d->resources && spipe_priv_lends(d->resources);
+    return spipe_priv_begun(d) && !d->problem && d->resources &&
+           spipe_priv_check_resources(d->resources, NULL) == cudaSuccess;
 }
 
 /* Borrows memory from resources, until check_out; may wait for other runs. */

@@ -62,7 +62,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->host.cpus = spipe_priv_num_cpus();
     r->host.cache = spipe_priv_cache_bytes();
     r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
-    r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -79,7 +78,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->others = r;
     spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
-    r->shared.stamp = SPIPE_PRIV_STAMP;
+    spipe_priv_own_on(&r->shared.owner, r, r->facts.device);
     spipe_priv_pin_space(r, l->pinned_bytes);
     return cudaSuccess;
 }
@@ -118,8 +117,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
     size_t runs = 0, pipelines = 0;
     spipe_resources_t *s = r;
-    SPIPE_PRIV_REFUSE_IF(!spipe_priv_lends(r),
-                         "these are no resources, were destroyed, or are another process's");
+    SPIPE_TRY(spipe_priv_check_resources(r, f));
     spipe_priv_lock(r->lending.sync);
     do {
         runs += s->num_runs;
@@ -127,7 +125,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
         s = s->others;
     } while (s != r);
     do {
-        if (runs == 0 && pipelines == 0) s->shared.stamp = 0;
+        if (runs == 0 && pipelines == 0) SPIPE_PRIV_STORE(s->shared.owner.self, NULL);
         s = s->others;
     } while (s != r);
     spipe_priv_unlock(r->lending.sync);
@@ -153,24 +151,57 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
     free(r);
 }
 
+/* Frees the resources of one device in a forked process; the lock stays. What runs were changing
+   at the fork is left. */
+SPIPE_PRIV_RARE void spipe_priv_forget_resources(spipe_resources_t *r) {
+    spipe_priv_end_watch(r);
+    if (r->num_runs > 0) return;
+    while (r->calls.idle) {
+        spipe_priv_pipeline_t *p = r->calls.idle;
+        r->calls.idle = p->lent.next_idle;
+        spipe_priv_forget(p);
+    }
+    while (r->lending.all) {
+        spipe_priv_lent_thread_t *t = r->lending.all;
+        r->lending.all = t->next;
+        free(t->thread);
+        free(t);
+    }
+    free(r->pinned_block);
+    free((void *)r->device.spans);
+    free((void *)r->pinned.spans);
+    free(r);
+}
+
+/* Frees the resources of all devices that were made together, and their lock. */
+SPIPE_PRIV_RARE void spipe_priv_free_all(spipe_resources_t *r, int forked, cudaError_t *e) {
+    spipe_priv_sync_t *sync = r->lending.sync;
+    spipe_resources_t *s = r->others;
+    for (;;) {
+        spipe_resources_t *next = s->others;
+        const int last = s == r;
+        if (forked)
+            spipe_priv_forget_resources(s);
+        else
+            spipe_priv_free_resources(s, e);
+        if (last) break;
+        s = next;
+    }
+    spipe_priv_sync_free(sync, forked);
+}
+
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
     cudaError_t e = cudaSuccess;
     enum cudaStreamCaptureMode mode;
-    spipe_priv_sync_t *sync;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
-    SPIPE_TRY(spipe_priv_close_resources(r, failure));
+    e = spipe_priv_close_resources(r, failure);
+    if (e == SPIPE_PRIV_FORKED) spipe_priv_free_all(r, 1, &e);
+    if (e != cudaSuccess) return e;
     mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
     spipe_priv_keep_error(&e, cudaGetDevice(&before));
-    sync = r->lending.sync;
-    while (r->others != r) {
-        spipe_resources_t *other = r->others;
-        r->others = other->others;
-        spipe_priv_free_resources(other, &e);
-    }
-    spipe_priv_free_resources(r, &e);
-    spipe_priv_sync_destroy(sync);
+    spipe_priv_free_all(r, 0, &e);
     (void)cudaSetDevice(before);
     (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess) return e;
@@ -183,7 +214,8 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     int i, device;
     if (!usage) return cudaErrorInvalidValue;
     memset(usage, 0, sizeof *usage);
-    if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
+    if (!r) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_check_resources(r, NULL));
     if (r->others != r) {
         SPIPE_TRY(cudaGetDevice(&device));
         r = spipe_priv_resources_on(r, device);

@@ -306,16 +306,29 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 #endif
 }
 
+/* Takes the timeline for this run, which another may be filling. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
+    spipe_priv_watcher_t *w = (spipe_priv_watcher_t *)(void *)p->request.desc.timeline;
+    if (w && !spipe_priv_exchange_if(&w->taken, 0, 1)) {
+        spipe_priv_begin(p);
+        p->report.wall_ms = p->report.timed_ms = 0.0;
+        return spipe_priv_fail(p, NULL, cudaErrorNotPermitted, -1, SPIPE_AUTO,
+                               "another run is filling the timeline; give each run its own");
+    }
+    p->watcher = w;
+    return cudaSuccess;
+}
+
 /* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    SPIPE_TRY(spipe_priv_take_watcher(p));
     p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
-    p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     if (replayed)
         p->trial.run_graph(p);
@@ -325,6 +338,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.new_page_bytes += spipe_priv_page_bytes(&p->plan);
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
+    if (p->watcher) SPIPE_PRIV_STORE(p->watcher->taken, 0);
     p->watcher = NULL;
     p->report.replayed = replayed;
     return p->failure.error;

@@ -1,5 +1,5 @@
 /* ---- 4 streams -----------------------------------------------------------------------------
-   Streams by priority and pools of them. Uses threads, errors. */
+   Streams by priority and pools of them. Uses threads, errors, objects. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;
     if (!value) return cudaErrorInvalidValue;
@@ -21,12 +21,50 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
 }
 
-SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
-    cudaEvent_t event = NULL;
+/* Makes an event on a device and records it on a stream, which must be of that device. */
+SPIPE_API cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsigned flags,
+                                          cudaEvent_t *event) {
+    int before;
     cudaError_t e;
-    SPIPE_TRY(spipe_event_create(&event));
-    e = cudaEventRecord(event, other);
-    if (e == cudaSuccess) e = cudaStreamWaitEvent(waiter, event, 0);
+    *event = NULL;
+    SPIPE_TRY(spipe_priv_use_device(device, &before));
+    e = cudaEventCreateWithFlags(event, flags);
+    if (e == cudaSuccess) e = cudaEventRecord(*event, stream);
+    if (before != device) (void)cudaSetDevice(before);
+    if (e == cudaSuccess || !*event) return e;
+    (void)cudaEventDestroy(*event);
+    *event = NULL;
+    return e;
+}
+
+/* The same on the stream's device, which it tells. Before CUDA 12.8 only a refusal tells that it is
+   another one. */
+SPIPE_API cudaError_t spipe_priv_event_behind(cudaStream_t stream, unsigned flags,
+                                              cudaEvent_t *event, int *device) {
+#if CUDART_VERSION >= 12080
+    SPIPE_TRY(cudaStreamGetDevice(stream, device));
+    return spipe_priv_event_on(*device, stream, flags, event);
+#else
+    int i, num;
+    cudaError_t e;
+    SPIPE_TRY(cudaGetDevice(device));
+    SPIPE_TRY(cudaGetDeviceCount(&num));
+    e = spipe_priv_event_on(*device, stream, flags, event);
+    for (i = 0; e == cudaErrorInvalidResourceHandle && i < num; ++i) {
+        (void)cudaGetLastError();
+        *device = i;
+        e = spipe_priv_event_on(i, stream, flags, event);
+    }
+    return e;
+#endif
+}
+
+SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
+    cudaEvent_t event;
+    cudaError_t e;
+    int device;
+    SPIPE_TRY(spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device));
+    e = cudaStreamWaitEvent(waiter, event, 0);
     spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
     return e;
 }
@@ -34,15 +72,15 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool || pool->self != pool) {
-        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
-    }
-    for (i = 0; i < pool->num_streams; ++i) {
+    int forked;
+    if (!pool || spipe_priv_is_dead(&pool->owner)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_begin_destroy(&pool->owner, pool, &forked));
+    for (i = 0; i < pool->num_streams && !forked; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
-    spipe_priv_sync_destroy(pool->sync);
-    memset(pool, 0, sizeof *pool);
-    return e;
+    spipe_priv_sync_free(pool->sync, forked);
+    memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
+    return spipe_priv_end_destroy(&pool->owner, forked, e);
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
@@ -51,10 +89,9 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
     if (num_streams == 0 || num_streams > SPIPE_MAX_STREAMS) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_own(&pool->owner, pool));
     pool->sync = spipe_priv_sync_create();
-    if (!pool->sync) return cudaErrorMemoryAllocation;
-    pool->self = pool;
+    if (!pool->sync) e = cudaErrorMemoryAllocation;
     for (; pool->num_streams < num_streams && e == cudaSuccess; ++pool->num_streams) {
         e = spipe_stream_create(&pool->streams[pool->num_streams], priority);
     }
@@ -71,10 +108,12 @@ SPIPE_API int spipe_priv_reached(cudaError_t query) {
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
+    if (!pool) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
     spipe_priv_lock(pool->sync);
     *stream = pool->streams[pool->next];
     pool->next = (pool->next + 1) % pool->num_streams;
     spipe_priv_unlock(pool->sync);
+    spipe_priv_end_call_on(&pool->owner, 0);
     return cudaSuccess;
 }

@@ -100,10 +100,23 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
 #if defined(SPIPE_NO_THREADS)
 #define SPIPE_PRIV_LOAD(x)         (x)
 #define SPIPE_PRIV_STORE(x, value) ((x) = (value))
+#define SPIPE_PRIV_ADD(x, value)   ((x) += (value))
 #else
 #define SPIPE_PRIV_LOAD(x)         __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define SPIPE_PRIV_STORE(x, value) __atomic_store_n(&(x), value, __ATOMIC_RELEASE)
+#define SPIPE_PRIV_ADD(x, value)   __atomic_add_fetch(&(x), value, __ATOMIC_ACQ_REL)
 #endif
+
+/* Writes a number if it is what it should be. */
+SPIPE_API int spipe_priv_exchange_if(int *x, int from, int to) {
+#if defined(SPIPE_NO_THREADS)
+    const int is = *x == from;
+    if (is) *x = to;
+    return is;
+#else
+    return __atomic_compare_exchange_n(x, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+#endif
+}
 
 /* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
@@ -142,6 +155,15 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     spipe_priv_cond_destroy(&s->changed);
     spipe_priv_mutex_destroy(&s->lock);
     free(s);
+}
+
+/* The same; but in a forked process a lock may be held, and a condition waited for, by threads that
+   are not there, so their memory alone is freed. */
+SPIPE_PRIV_RARE void spipe_priv_sync_free(spipe_priv_sync_t *s, int forked) {
+    if (forked)
+        free(s);
+    else
+        spipe_priv_sync_destroy(s);
 }
 
 /* A number that differs between threads. */

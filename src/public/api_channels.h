@@ -5,9 +5,8 @@ typedef struct spipe_channel {
     size_t bytes, stride, capacity, num_sent, num_received;
     unsigned char *device_memory;
     cudaEvent_t *full, *empty; /* one pair per value */
-    int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_channel_t;
 
 /*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
@@ -16,12 +15,13 @@ typedef struct spipe_channel {
     c          out/in  of the device that is current at create; must not move.
     bytes      bytes   size of one value, 1 or more.
     capacity   in      how many values may be sent but not received yet, 1 or more.
-    stream     in      send: value is read in this stream's order. recv: work queued on it after
-                       the call sees the value.
+    stream     in      of c's device. send: value is read in this stream's order. recv: work queued
+                       on it after the call sees the value.
     value      in      send: device (or pinned host) memory to read.
     into       out     recv: device (or pinned host) memory to write.
     Returns    cudaSuccess; cudaErrorNotReady (send: the channel is full: receive first; recv: it
-               is empty: send first); cudaErrorInvalidValue; any error of the copy.
+               is empty: send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy:
+               another call is under way); any error of the copy.
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */

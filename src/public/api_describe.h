@@ -242,7 +242,9 @@ typedef struct spipe_desc {
 
     d          in      the description.
     failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
-    Returns    default: the description. check: cudaSuccess or cudaErrorInvalidValue.
+    Returns    default: the description. check: cudaSuccess; cudaErrorInvalidValue;
+               cudaErrorInitializationError (its resources are of the process that this one was
+               forked from).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);

@@ -11,9 +11,8 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 typedef struct spipe_event_pool {
     size_t num_free, num_total;
     cudaEvent_t *free_events;
-    int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_event_pool_t;
 
 /*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
@@ -24,7 +23,8 @@ typedef struct spipe_event_pool {
                        waits that are queued on it stay valid.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
                released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
-               returns cudaErrorInvalidValue when events are not released yet; those stay yours.
+               returns cudaErrorInvalidValue when events are not released yet; those stay yours;
+               and cudaErrorNotPermitted while another call is under way.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
     Callback   release: yes. The others: no.   Capture  yes.
@@ -37,7 +37,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_timer_t;
 
 /*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
@@ -46,9 +46,11 @@ typedef struct spipe_timer {
     timer      out/in  of the device that is current at create; may be started again and again.
     stream     in      start and stop may name different streams of the same device.
     ms         out     milliseconds between the two, resolution about half a microsecond.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
-               a copy, or ms before start and stop); any error of the event calls.
-    Blocks     ms: until the stream reaches the point of stop. The others: no.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead timer, a copy, NULL); ms:
+               cudaErrorInvalidResourceHandle (there is no time: start or stop was not called, or
+               stop was reached before start); cudaErrorNotPermitted (another call is under way);
+               any error of the event calls.
+    Blocks     ms: until start and stop are reached. The others: no.
     Threads    one.   Callback  no.   Capture  no.
     Allocates  create: two timed events, until destroy. */
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);

@@ -18,11 +18,11 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* queue of calls */
-    int running, quit, device;
+    int running, quit;
     uintptr_t busy; /* the thread, while a function runs */
     spipe_priv_sync_t *sync;
     void *thread;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
@@ -31,8 +31,8 @@ typedef struct spipe_worker {
 
     worker     out/in  of the device that is current at create; it is current in fn, too. Must not
                        move.
-    stream     in      fn runs after all that is on stream at the call; the stream goes on
-                       without waiting for fn.
+    stream     in      of any device. fn runs after all that is on stream at the call; the stream
+                       goes on without waiting for fn.
     fn         in      called exactly once, in the order of the calls, whatever happens: status
                        is cudaSuccess, or the error found there. It may call spipe_worker_call
                        (a chain), but neither wait nor destroy.
@@ -40,7 +40,8 @@ typedef struct spipe_worker {
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
                cudaErrorNotSupported (there are no threads); any error of event calls. When call
                returns an error, fn is not called. wait, destroy: cudaErrorNotPermitted when fn
-               calls them, because they would wait for fn itself.
+               calls them, because they would wait for fn itself; destroy also when another thread
+               is in a call.
     Blocks     create, call: no. wait, destroy: until no call is left.
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.

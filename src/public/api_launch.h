@@ -11,8 +11,11 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 #ifdef __cplusplus
 /*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
     this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
-    template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
-#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* stream, and arguments */           \
+    stage gives its chunk in place of the chunk's stream: then a grid or block that is too large
+    ends the run with a sentence that names it and the limit. Such sizes are
+    cudaErrorInvalidConfiguration, also where the driver says cudaErrorInvalidValue. A template
+    with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                          */
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* chunk or stream, and arguments */  \
     spipe_priv_launch((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
@@ -21,7 +24,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
     SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
         (void)user;                                                                                \
         if (c->index == 0) spipe_priv_check_map(c);                                                \
-        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
+        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c,                        \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }
 #else

@@ -71,11 +71,11 @@ typedef struct spipe_resources_in_use {
     usage      out     at this moment; of resources of several GPUs, the part on the current one.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
-               and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are not of the current
+               and nothing is freed), cudaErrorInvalidValue (no resources); usage:
+               cudaErrorInvalidValue; cudaErrorInvalidDevice (they are not of the current
                device). A run with resources: cudaErrorMemoryAllocation if it does not fit though
                it is alone; cudaErrorNotPermitted if it would wait for the run around it, or for a
-               run whose thread has ended; cudaErrorInvalidValue in a process that was forked.
+               run whose thread has ended.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before runs that wait. Set no_wait in a run that
                a host stage begins: it is on another thread, so the library cannot see that it would

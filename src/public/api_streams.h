@@ -11,14 +11,22 @@ typedef enum spipe_priority {
 
 typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
 
+/* Private: whose an object is. Whatever device is current, an object works on its own, and there
+   stream NULL is that device's default stream. */
+typedef struct spipe_priv_owner {
+    const void *self; /* the object's address when made: a copy, or one never made, is refused */
+    long process;     /* that made it; a forked one cannot use what CUDA made */
+    int device;       /* that was current then */
+    int calls;        /* that are under way; below 0: one that allows no other */
+} spipe_priv_owner_t;
+
 /* Streams made once, to take in turn or to lease. Members are private. */
 typedef struct spipe_stream_pool {
     size_t num_streams, next;
     cudaStream_t streams[SPIPE_MAX_STREAMS];
     unsigned char leased[SPIPE_MAX_STREAMS];
-    int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* its address when made: a copy, or one never made, is refused */
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_stream_pool_t;
 
 /*  spipe_priority_value -- CUDA's number for a priority name.
@@ -30,7 +38,7 @@ typedef struct spipe_stream_pool {
     value      out     for cudaStreamCreateWithPriority; lower is more urgent.
     stream     out     yours; free it with cudaStreamDestroy. NULL on error.
     waiter     in      what is queued on it from now on starts after all that is on other by now.
-    other      in      may be of another device.
+    other      in      may be of another device than waiter; neither need be of the current one.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls that they make.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
     Allocates  create: one stream. wait: one untimed event, freed before it returns; if that is
@@ -46,10 +54,11 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
                        CUDA_DEVICE_MAX_CONNECTIONS is larger, so 2 to 8 are enough.
     priority   in      of all of them.
     Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
-               made); cudaErrorMemoryAllocation; any error of stream creation (then the pool is
-               zeroed and nothing is kept).
+               made); cudaErrorNotPermitted (destroy: somebody holds or waits for a lease, and
+               nothing is done); cudaErrorMemoryAllocation; any error of stream creation (then the
+               pool is dead and nothing is kept).
     Blocks     create: no. destroy: no; work still queued on the streams completes.
-    Threads    one; nobody may hold or wait for a lease when destroy is called.
+    Threads    one.
     Callback   no.   Capture  no.
     Allocates  num_streams streams and a little host memory, until destroy. */
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
@@ -85,6 +94,7 @@ typedef struct spipe_scope {
     cudaStream_t stream;
     cudaStream_t parent;
     spipe_stream_pool_t *pool;
+    spipe_priv_owner_t owner; /* must be last */
 } spipe_scope_t;
 
 /*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
@@ -92,9 +102,10 @@ typedef struct spipe_scope {
     scope      out/in  scope->stream is the leased stream. Its work starts after what is on parent
                        at begin; work put on parent after end starts after all work on the stream.
     pool       in      where the stream is leased from, between begin and end.
-    parent     in      the stream to fork from and join.
-    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
-               stream back whatever happens; ending a zeroed or ended scope is fine.
+    parent     in      the stream to fork from and join, of any device.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end:
+               cudaErrorInvalidValue (a copy); cudaErrorNotPermitted (another thread ends it); else
+               it gives the stream back whatever happens. Ending a zeroed or ended scope is fine.
     Blocks     begin: until a stream is free. end: no.
     Threads    one scope, one thread; a pool serves many.   Callback  no.
     Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */

@@ -21,7 +21,7 @@ BEGIN EXAMPLE first.cu
     }
     static cudaError_t square_stage(const spipe_chunk_t *c, void *user) {
         (void)user;                          // SPIPE_MAP_STAGE can write this function for you
-        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c->stream,
+        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c,
                             SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
     }
     int main(void) {
@@ -87,6 +87,9 @@ END EXAMPLE
                  spipe_pipeline_create. Pools, timers and the like are structs of yours: zeroed =
                  dead, made by *_create, freed by *_destroy, never moved or copied while alive.
                  You may destroy one twice, or a zeroed one.
+      Results    do not depend on what the library chooses if each output element depends only on
+                 its own input elements, with their halo. Where a stage sums floats by chunk, other
+                 chunks give other last digits: set desc.chunk, and mark the stage ordered.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
                  SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
                  says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
@@ -97,8 +100,14 @@ END EXAMPLE
                  (spipe_pipeline_enqueue). Set ignore_default_stream if the default stream has
                  work that does not concern the run.
       Threads    different threads may use different objects; only one thread at a time may use an
-                 object unless its comment says "any". Host stages, sources and sinks run on
-                 threads of the library.
+                 object unless its comment says "any". A call on an object that is in use returns
+                 cudaErrorNotPermitted at once, and does nothing. Host stages, sources and sinks
+                 run on threads of the library.
+      Devices    an object works on the device that was current when it was made, whichever is
+                 current now. Stream NULL, given to one, is the default stream of its device.
+      Fork       in a process that was forked after CUDA was used, every call on an object returns
+                 cudaErrorInitializationError, as CUDA's own calls do. Destroying one frees its
+                 host memory and returns the same.
 
     WHEN IT WILL NOT OVERLAP
       Copies in the same direction never run at once; copies in opposite directions do, but each is
