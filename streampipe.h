@@ -2040,11 +2040,13 @@ SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
 SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
                                             int may_wait) {
     size_t pick = 0;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e = cudaSuccess;
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
     if (!pool) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
+    mode = spipe_priv_own_calls();
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
@@ -2061,6 +2063,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
         *stream = pool->streams[pick];
     }
     spipe_priv_unlock(pool->sync);
+    (void)spipe_priv_set_mode(mode);
     if (e != cudaSuccess) spipe_priv_end_call_on(&pool->owner, 0); /* else release ends it */
     return e;
 }
@@ -2254,14 +2257,17 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     float took = 0.0f;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&timer->owner, timer, 1));
+    mode = spipe_priv_own_calls();
     e = cudaEventSynchronize(timer->end);
     if (e == cudaSuccess) e = cudaEventSynchronize(timer->begin); /* of another stream, or later */
     if (e == cudaSuccess) e = cudaEventElapsedTime(&took, timer->begin, timer->end);
+    (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess && took < 0.0f) e = cudaErrorInvalidResourceHandle;
     spipe_priv_end_call_on(&timer->owner, 1);
     if (e == cudaSuccess) *ms = took;
@@ -2272,21 +2278,45 @@ SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
 /* ---- 6 memory ------------------------------------------------------------------------------
    Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    mode = spipe_priv_own_calls();
+    e = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
+    if (!ptr) return cudaSuccess;
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    e = cudaFreeHost(ptr);
+    (void)spipe_priv_set_mode(mode);
+    return e;
+}
 
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
-    return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    mode = spipe_priv_own_calls();
+    e = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
-    return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
+    if (!ptr) return cudaErrorInvalidValue;
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    e = cudaHostUnregister(ptr);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
@@ -2366,6 +2396,8 @@ struct spipe_priv_job {
 
 SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
+    enum cudaStreamCaptureMode mode;
+    cudaError_t reached;
     (void)cudaSetDevice(w->owner.device);
     spipe_priv_lock(w->sync);
     while (w->first || !w->quit) {
@@ -2377,7 +2409,10 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
         w->first = job->next;
         w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
-        job->fn(cudaEventSynchronize(job->reached), job->user);
+        mode = spipe_priv_own_calls();
+        reached = cudaEventSynchronize(job->reached);
+        (void)spipe_priv_set_mode(mode);
+        job->fn(reached, job->user);
         (void)cudaEventDestroy(job->reached);
         free(job);
         spipe_priv_lock(w->sync);
@@ -2494,7 +2529,11 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     for (i = 0; c->full && i < 2 * c->capacity && !forked; ++i) { /* full, then empty */
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
-    if (c->device_memory && !forked) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+    if (c->device_memory && !forked) {
+        const enum cudaStreamCaptureMode mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+        spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+        (void)spipe_priv_set_mode(mode);
+    }
     free((void *)c->full);
     spipe_priv_sync_free(c->sync, forked);
     memset(c, 0, offsetof(spipe_channel_t, owner));
@@ -2515,8 +2554,10 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
+        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         c->empty = c->full + capacity;
         e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
+        (void)spipe_priv_set_mode(mode);
         for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
             e = spipe_event_create(&c->full[i]);
         }

@@ -954,7 +954,10 @@ SPIPE_API cudaError_t spipe_priv_costs_measure(spipe_costs_t *costs, double effo
 }
 
 SPIPE_API cudaError_t spipe_costs_measure(spipe_costs_t *costs) {
-    return spipe_priv_costs_measure(costs, 1.0);
+    const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
+    const cudaError_t e = spipe_priv_costs_measure(costs, 1.0);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
 #endif /* STREAMPIPE_MEASURE_H */

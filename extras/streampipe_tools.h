@@ -509,6 +509,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     const spipe_doctor_desc_t plain = spipe_doctor_default();
     spipe_checkup_t unseen;
     spipe_priv_doctor_t doc;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     int before;
     memset(&unseen, 0, sizeof unseen);
@@ -519,9 +520,13 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     doc.c->copies_overlap = -1.0;
     doc.c->order_overlap = -1.0;
     doc.c->kernels_overlap = -1.0;
-    SPIPE_TRY(spipe_priv_doctor_begin(doc.d, &before));
-    e = spipe_priv_doctor_examine(&doc);
-    (void)cudaSetDevice(before);
+    mode = spipe_priv_own_calls();
+    e = spipe_priv_doctor_begin(doc.d, &before);
+    if (e == cudaSuccess) {
+        e = spipe_priv_doctor_examine(&doc);
+        (void)cudaSetDevice(before);
+    }
+    (void)spipe_priv_set_mode(mode);
     if (to && e == cudaSuccess)
         fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;

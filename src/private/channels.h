@@ -9,7 +9,11 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     for (i = 0; c->full && i < 2 * c->capacity && !forked; ++i) { /* full, then empty */
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
-    if (c->device_memory && !forked) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+    if (c->device_memory && !forked) {
+        const enum cudaStreamCaptureMode mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+        spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+        (void)spipe_priv_set_mode(mode);
+    }
     free((void *)c->full);
     spipe_priv_sync_free(c->sync, forked);
     memset(c, 0, offsetof(spipe_channel_t, owner));
@@ -30,8 +34,10 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
+        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         c->empty = c->full + capacity;
         e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
+        (void)spipe_priv_set_mode(mode);
         for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
             e = spipe_event_create(&c->full[i]);
         }

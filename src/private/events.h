@@ -122,14 +122,17 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     float took = 0.0f;
+    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&timer->owner, timer, 1));
+    mode = spipe_priv_own_calls();
     e = cudaEventSynchronize(timer->end);
     if (e == cudaSuccess) e = cudaEventSynchronize(timer->begin); /* of another stream, or later */
     if (e == cudaSuccess) e = cudaEventElapsedTime(&took, timer->begin, timer->end);
+    (void)spipe_priv_set_mode(mode);
     if (e == cudaSuccess && took < 0.0f) e = cudaErrorInvalidResourceHandle;
     spipe_priv_end_call_on(&timer->owner, 1);
     if (e == cudaSuccess) *ms = took;

@@ -13,6 +13,8 @@ struct spipe_priv_job {
 
 SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
+    enum cudaStreamCaptureMode mode;
+    cudaError_t reached;
     (void)cudaSetDevice(w->owner.device);
     spipe_priv_lock(w->sync);
     while (w->first || !w->quit) {
@@ -24,7 +26,10 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
         w->first = job->next;
         w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
-        job->fn(cudaEventSynchronize(job->reached), job->user);
+        mode = spipe_priv_own_calls();
+        reached = cudaEventSynchronize(job->reached);
+        (void)spipe_priv_set_mode(mode);
+        job->fn(reached, job->user);
         (void)cudaEventDestroy(job->reached);
         free(job);
         spipe_priv_lock(w->sync);

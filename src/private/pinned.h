@@ -1,21 +1,45 @@
 /* ---- 6 memory ------------------------------------------------------------------------------
    Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    mode = spipe_priv_own_calls();
+    e = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
+    if (!ptr) return cudaSuccess;
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    e = cudaFreeHost(ptr);
+    (void)spipe_priv_set_mode(mode);
+    return e;
+}
 
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
-    return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    mode = spipe_priv_own_calls();
+    e = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
-    return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
+    enum cudaStreamCaptureMode mode;
+    cudaError_t e;
+    if (!ptr) return cudaErrorInvalidValue;
+    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    e = cudaHostUnregister(ptr);
+    (void)spipe_priv_set_mode(mode);
+    return e;
 }
 
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */

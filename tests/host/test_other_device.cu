@@ -1,6 +1,7 @@
 /*  test_other_device.cu -- objects of GPU 1 are used while GPU 0 is the current one, as in any new
-    thread: they work on their own GPU, and GPU 0 stays current. Every public function is called so;
-    the headers say which there are. */
+    thread: they work on their own GPU, and GPU 0 stays current. Then the same while another thread
+    captures streams in the global mode, which fails no call, and which no call breaks. Every public
+    function is called so; the headers say which there are. */
 #include "hostcuda.h"
 #include "streampipe.h"
 #include "streampipe_devices.h"
@@ -25,6 +26,50 @@ enum {
 static std::set<std::string> called;
 static int current, wrong; /* the device that should be current; calls that went wrong */
 
+/* Captures again and again, in the mode in which other threads' calls matter. */
+static struct {
+    pthread_t thread;
+    int on, stop, num, broken;
+} captures;
+
+static void *capturing(void *) {
+    cudaStream_t s;
+    SPIPE_CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    while (!__atomic_load_n(&captures.stop, __ATOMIC_ACQUIRE)) {
+        cudaGraph_t graph = NULL;
+        const cudaError_t began = cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+        __atomic_add_fetch(&captures.num, 1, __ATOMIC_RELEASE);
+        usleep(500);
+        const cudaError_t ended = cudaStreamEndCapture(s, &graph);
+        if (began != cudaSuccess || ended != cudaSuccess) {
+            (void)cudaGetLastError();
+            __atomic_add_fetch(&captures.broken, 1, __ATOMIC_RELEASE);
+        }
+        if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    }
+    SPIPE_CHECK(cudaStreamDestroy(s));
+    return NULL;
+}
+
+/* Only the library's calls are made in CUDA's default mode; the test's own mind no capture. */
+static void set_mode(cudaStreamCaptureMode mode) {
+    if (captures.on) SPIPE_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
+static void begin_captures(void) {
+    captures.on = 1;
+    set_mode(cudaStreamCaptureModeRelaxed);
+    pthread_create(&captures.thread, NULL, capturing, NULL);
+    while (!__atomic_load_n(&captures.num, __ATOMIC_ACQUIRE)) usleep(10);
+}
+
+static void end_captures(void) {
+    __atomic_store_n(&captures.stop, 1, __ATOMIC_RELEASE);
+    pthread_join(captures.thread, NULL);
+    tap_ok(captures.broken == 0, "of %d captures of another thread %d were broken", captures.num,
+           captures.broken);
+}
+
 static void use(int device) {
     SPIPE_CHECK(cudaSetDevice(device));
     current = device;
@@ -32,8 +77,13 @@ static void use(int device) {
 
 static void note(const char *call, int line, cudaError_t e) {
     const std::string name(call, strcspn(call, "("));
+    static int broken;
+    const int now = __atomic_load_n(&captures.broken, __ATOMIC_ACQUIRE);
     int device = -1;
+    set_mode(cudaStreamCaptureModeRelaxed);
     called.insert(name);
+    if (now != broken) tap_note("line %d: a capture was broken, perhaps by %s", line, name.c_str());
+    broken = now;
     (void)cudaGetDevice(&device);
     if (e == cudaSuccess && device == current) return;
     ++wrong;
@@ -50,10 +100,12 @@ T value_of(const char *call, int line, T value) {
 }
 
 /* Calls that return an error, a value, nothing, or what is wanted. */
-#define CALL(call)       note(#call, __LINE__, call)
-#define GET(call)        value_of(#call, __LINE__, call)
-#define DO(call)         (call, note(#call, __LINE__, cudaSuccess))
-#define IS(wanted, call) note(#call, __LINE__, (call) == (wanted) ? cudaSuccess : cudaErrorUnknown)
+#define BEGIN      set_mode(cudaStreamCaptureModeGlobal)
+#define CALL(call) note(#call, __LINE__, (BEGIN, call))
+#define GET(call)  value_of(#call, __LINE__, (BEGIN, call))
+#define DO(call)   (BEGIN, call, note(#call, __LINE__, cudaSuccess))
+#define IS(wanted, call)                                                                           \
+    note(#call, __LINE__, (BEGIN, call) == (wanted) ? cudaSuccess : cudaErrorUnknown)
 
 static int went_well(void) {
     const int well = wrong == 0;
@@ -570,13 +622,7 @@ static void test_all(void) {
     }
 }
 
-int main(void) {
-    char folder[] = "/tmp/other_device.XXXXXX";
-    FILE *null = fopen("/dev/null", "w");
-    if (!mkdtemp(folder) || !null) exit(99);
-    hostcuda_set_devices(2);
-    for (int i = 0; i < N; ++i) x[i] = 3 * i;
-    use(0);
+static void test_functions(const std::string &folder, FILE *null) {
     test_streams();
     test_events();
     test_worker_and_channel();
@@ -590,6 +636,19 @@ int main(void) {
     test_resources();
     test_files(folder);
     test_tools(folder, null);
+}
+
+int main(void) {
+    char folder[] = "/tmp/other_device.XXXXXX";
+    FILE *null = fopen("/dev/null", "w");
+    if (!mkdtemp(folder) || !null) exit(99);
+    hostcuda_set_devices(2);
+    for (int i = 0; i < N; ++i) x[i] = 3 * i;
+    use(0);
+    test_functions(folder, null);
+    begin_captures();
+    test_functions(folder, null);
+    end_captures();
     test_all();
     fclose(null);
     (void)rmdir(folder);
