@@ -1329,7 +1329,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
 /* What a run on one GPU does at its beginning for the default stream of its own device, this does
    for that of the caller, whose work may write an array that all GPUs read. */
 SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
-    cudaEvent_t event = NULL;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaError_t e;
     int i, reached = 0;
     for (i = 0; i < d->num_buffers && !d->ignore_default_stream; ++i) {
@@ -1339,11 +1339,13 @@ SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
         reached |= type != SPIPE_PRIV_PAGEABLE;
     }
     if (!reached) return cudaSuccess;
-    SPIPE_TRY(spipe_event_create(&event));
-    e = spipe_priv_record_default(event, &reached);
-    if (e == cudaSuccess && reached) e = cudaEventSynchronize(event);
-    spipe_priv_keep_error(&e, cudaEventDestroy(event));
-    return e;
+    e = cudaStreamIsCapturing(0, &status);
+    if (e == cudaErrorStreamCaptureImplicit) { /* nothing can be there */
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
+    if (e != cudaSuccess || status != cudaStreamCaptureStatusNone) return e;
+    return cudaStreamSynchronize(0);
 }
 
 /* spipe_run calls this for a description with devices. */

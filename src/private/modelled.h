@@ -121,11 +121,14 @@ SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
    called spipe_run. */
 SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 * seconds); }
 
+/* 1: calls to CUDA take no modelled time from here on, 0: they do again. Returns what was. */
+SPIPE_API int spipe_priv_model_pause(int pause) { return hostcuda_unmodelled(pause); }
+
 /* cudaEventQuery without modelled time, because how often workers ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
-    const int before = hostcuda_unmodelled(1);
+    const int before = spipe_priv_model_pause(1);
     const cudaError_t e = cudaEventQuery(event);
-    (void)hostcuda_unmodelled(before);
+    (void)spipe_priv_model_pause(before);
     return e;
 }
 
@@ -146,6 +149,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define SPIPE_PRIV_TOUCH_STEP                         4096
 #define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
 #define spipe_priv_clock()                            spipe_priv_seconds()
+#define spipe_priv_model_pause(pause)                 (pause)
 #define spipe_priv_query(event)                       cudaEventQuery(event)
 #define spipe_priv_model_run(p)                       ((void)0)
 #define spipe_priv_model_free(p)                      ((void)0)

@@ -216,7 +216,7 @@ static __global__ void fuzz_kernel(fuzz_work_t w) { fuzz_do(w); }
 static inline int fuzz_is_total(const fuzz_world_t *w, size_t total) {
     const fuzz_scene_t *s = w->scene;
     int i;
-    if (total == w->count || (s->open_ended && total == 0)) return 1;
+    if (total == w->count || (s->open_ended && total == SPIPE_AUTO)) return 1;
     for (i = 0; i < s->num_buffers && s->open_ended; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
         if (f->kind == SPIPE_SOURCE && !f->positioned && f->gives == total) return 1;

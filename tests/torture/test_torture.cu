@@ -393,8 +393,7 @@ int main(int argc, char **argv) {
     last_device = OTHER_DEVICE;
     SPIPE_CHECK(hostcuda_set_devices(OTHER_DEVICE + 1));
     SPIPE_CHECK(cudaFree(0));
-    std::thread([] {}).join(); /* a sanitizer starts its own beside the first */
-    num_threads_idle = torture_num_threads();
+    begin_counting_threads(OTHER_DEVICE + 1);
     for (i = 0; i < 2 * NUM_CASES; ++i) {
         const torture_case_t *c = &torture_cases[i / 2];
         lent = i % 2;

@@ -613,8 +613,7 @@ int main(int argc, char **argv) {
     last_device = DEVICES - 1;
     SPIPE_CHECK(hostcuda_set_devices(DEVICES));
     SPIPE_CHECK(cudaFree(0));
-    std::thread([] {}).join(); /* a sanitizer starts its own beside the first */
-    num_threads_idle = torture_num_threads();
+    begin_counting_threads(DEVICES);
     for (i = 0; i < NUM; ++i) {
         if (!only || strcmp(only, cases[i].c.name) == 0) torture(&cases[i]);
     }
