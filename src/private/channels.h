@@ -11,7 +11,7 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     }
     if (c->device_memory && !forked) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
     free((void *)c->full);
-    spipe_priv_sync_free(c->sync, forked);
+    spipe_priv_sync_destroy(c->sync);
     memset(c, 0, offsetof(spipe_channel_t, owner));
     return spipe_priv_end_destroy(&c->owner, forked, e);
 }

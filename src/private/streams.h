@@ -78,7 +78,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     for (i = 0; i < pool->num_streams && !forked; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
-    spipe_priv_sync_free(pool->sync, forked);
+    spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
     return spipe_priv_end_destroy(&pool->owner, forked, e);
 }

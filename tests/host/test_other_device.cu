@@ -185,10 +185,10 @@ static void test_worker_and_channel(void) {
     for (cudaStream_t on : {s1, (cudaStream_t)NULL}) {
         CALL(spipe_channel_send(&channel, on, value));
         CALL(spipe_channel_recv(&channel, on, value + 1));
+        use(1);
+        SPIPE_CHECK(cudaDeviceSynchronize());
+        use(0);
     }
-    use(1);
-    SPIPE_CHECK(cudaDeviceSynchronize());
-    use(0);
     SPIPE_CHECK(cudaMemcpy(&got, value + 1, sizeof got, cudaMemcpyDefault));
     CALL(spipe_worker_destroy(&worker));
     CALL(spipe_channel_destroy(&channel));
