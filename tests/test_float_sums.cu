@@ -1,6 +1,6 @@
 /*  test_float_sums.cu -- a stage that sums floats by chunk: another chunk gives other last digits,
-    which no library can help. With a chunk that is given and an ordered stage every run gives the
-    same bits: those of a serial loop that cuts at the same places. */
+    which no library can help. With a chunk that is given, and the stage ordered, every run gives
+    the same bits: those of a serial loop that cuts at the same places. */
 #include "pipe_common.h"
 
 enum {

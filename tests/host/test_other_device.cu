@@ -86,6 +86,25 @@ static void test_scope(spipe_stream_pool_t *pool, cudaStream_t parent) {
            parent ? "its parent" : "the default stream of its pool's GPU");
 }
 
+/* Streams of GPU 1 join a capture, and leave it. */
+static void test_captured(void) {
+    cudaStream_t a, b;
+    cudaGraph_t graph = NULL;
+    use(1);
+    SPIPE_CHECK(spipe_stream_create(&a, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_stream_create(&b, SPIPE_PRIORITY_DEFAULT));
+    use(0);
+    SPIPE_CHECK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    CALL(spipe_stream_wait(b, a));
+    CALL(spipe_stream_wait(a, b));
+    const cudaError_t e = cudaStreamEndCapture(a, &graph);
+    tap_ok(went_well() && e == cudaSuccess, "a wait for a capturing stream joins its capture");
+    (void)cudaGetLastError();
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(cudaStreamDestroy(a));
+    SPIPE_CHECK(cudaStreamDestroy(b));
+}
+
 static void test_streams(void) {
     spipe_stream_pool_t pool;
     cudaStream_t s0, s1, a, b;
@@ -578,6 +597,7 @@ int main(void) {
     for (int i = 0; i < N; ++i) x[i] = 3 * i;
     use(0);
     test_streams();
+    test_captured();
     test_events();
     test_worker_and_channel();
     test_memory();
