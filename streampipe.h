@@ -1447,6 +1447,15 @@ SPIPE_API int spipe_priv_exchange_if(int *x, int from, int to) {
 #endif
 }
 
+/* A number that differs between processes. */
+SPIPE_API long spipe_priv_process(void) {
+#if defined(_WIN32)
+    return 0;
+#else
+    return (long)getpid();
+#endif
+}
+
 /* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
@@ -1454,6 +1463,7 @@ struct spipe_priv_sync {
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
     double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
     int late;            /* counts workers that came late to a task, see spipe_priv_park */
+    long process;        /* that made it */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -1476,23 +1486,22 @@ SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     if (!s) return NULL;
     spipe_priv_mutex_create(&s->lock);
     spipe_priv_cond_create(&s->changed);
+    s->process = spipe_priv_process();
     return s;
 }
 
-SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
-    if (!s) return;
-    spipe_priv_cond_destroy(&s->changed);
-    spipe_priv_mutex_destroy(&s->lock);
-    free(s);
+/* Whether this process was forked from the one that made it: then threads that are not here may
+   hold the lock, and wait for the condition, for ever. */
+SPIPE_API int spipe_priv_sync_is_forked(const spipe_priv_sync_t *s) {
+    return s->process != spipe_priv_process();
 }
 
-/* The same; but in a forked process a lock may be held, and a condition waited for, by threads that
-   are not there, so their memory alone is freed. */
-SPIPE_PRIV_RARE void spipe_priv_sync_free(spipe_priv_sync_t *s, int forked) {
-    if (forked)
-        free(s);
-    else
-        spipe_priv_sync_destroy(s);
+SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
+    if (s && !spipe_priv_sync_is_forked(s)) {
+        spipe_priv_cond_destroy(&s->changed);
+        spipe_priv_mutex_destroy(&s->lock);
+    }
+    free(s);
 }
 
 /* A number that differs between threads. */
@@ -1807,15 +1816,6 @@ enum {
     SPIPE_PRIV_ALONE = INT_MIN / 2 /* owner.calls while a call allows no other */
 };
 
-/* A number that differs between processes. */
-SPIPE_API long spipe_priv_process(void) {
-#if defined(_WIN32)
-    return 0;
-#else
-    return (long)getpid();
-#endif
-}
-
 /* Makes an object one of this process and of a device, or of the current one. */
 SPIPE_API void spipe_priv_own_on(spipe_priv_owner_t *o, const void *object, int device) {
     memset(o, 0, sizeof *o);
@@ -1935,26 +1935,39 @@ SPIPE_API cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsig
     return e;
 }
 
-/* The same on the stream's device, which it tells. Before CUDA 12.8 only a refusal tells that it is
-   another one. */
+/* The device of a stream; -1: it cannot be asked for. Of a capturing stream the question would
+   break the capture. */
+SPIPE_API int spipe_priv_stream_device(cudaStream_t stream) {
+    int device = -1;
+#if CUDART_VERSION >= 12080
+    enum cudaStreamCaptureStatus status;
+    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) return -1;
+    if (status != cudaStreamCaptureStatusNone) return -1;
+    if (cudaStreamGetDevice(stream, &device) != cudaSuccess) return -1;
+#else
+    (void)stream;
+#endif
+    return device;
+}
+
+/* The same on the stream's device, which it tells: the current one, else one after the other,
+   until the event is not refused. */
 SPIPE_API cudaError_t spipe_priv_event_behind(cudaStream_t stream, unsigned flags,
                                               cudaEvent_t *event, int *device) {
-#if CUDART_VERSION >= 12080
-    SPIPE_TRY(cudaStreamGetDevice(stream, device));
-    return spipe_priv_event_on(*device, stream, flags, event);
-#else
-    int i, num;
+    int i, end;
     cudaError_t e;
     SPIPE_TRY(cudaGetDevice(device));
-    SPIPE_TRY(cudaGetDeviceCount(&num));
     e = spipe_priv_event_on(*device, stream, flags, event);
-    for (i = 0; e == cudaErrorInvalidResourceHandle && i < num; ++i) {
+    if (e != cudaErrorInvalidResourceHandle) return e;
+    i = spipe_priv_stream_device(stream);
+    end = i + 1;
+    if (i < 0) SPIPE_TRY(cudaGetDeviceCount(&end));
+    for (i = i < 0 ? 0 : i; i < end && e == cudaErrorInvalidResourceHandle; ++i) {
         (void)cudaGetLastError();
         *device = i;
         e = spipe_priv_event_on(i, stream, flags, event);
     }
     return e;
-#endif
 }
 
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
@@ -1976,7 +1989,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     for (i = 0; i < pool->num_streams && !forked; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
-    spipe_priv_sync_free(pool->sync, forked);
+    spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
     return spipe_priv_end_destroy(&pool->owner, forked, e);
 }
@@ -2209,7 +2222,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
         spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
     }
     free((void *)pool->free_events);
-    spipe_priv_sync_free(pool->sync, forked);
+    spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_event_pool_t, owner));
     return spipe_priv_end_destroy(&pool->owner, forked, e);
 }
@@ -2512,7 +2525,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
     if (e != cudaSuccess && e != SPIPE_PRIV_FORKED) return e;
     SPIPE_TRY(spipe_priv_begin_destroy(&worker->owner, worker, &forked));
     if (worker->running) spipe_priv_worker_end(worker, forked);
-    spipe_priv_sync_free(worker->sync, forked);
+    spipe_priv_sync_destroy(worker->sync);
     memset(worker, 0, offsetof(spipe_worker_t, owner));
     return spipe_priv_end_destroy(&worker->owner, forked, cudaSuccess);
 }
@@ -2535,7 +2548,7 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
         (void)spipe_priv_set_mode(mode);
     }
     free((void *)c->full);
-    spipe_priv_sync_free(c->sync, forked);
+    spipe_priv_sync_destroy(c->sync);
     memset(c, 0, offsetof(spipe_channel_t, owner));
     return spipe_priv_end_destroy(&c->owner, forked, e);
 }
@@ -10235,7 +10248,7 @@ SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_drop_thrown(&p->thrown);
-    spipe_priv_sync_free(p->sync, 1);
+    spipe_priv_sync_destroy(p->sync);
     free(p);
 }
 
@@ -12421,7 +12434,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_all(spipe_resources_t *r, int forked, cudaE
         if (last) break;
         s = next;
     }
-    spipe_priv_sync_free(sync, forked);
+    spipe_priv_sync_destroy(sync);
 }
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {

@@ -202,7 +202,8 @@ SPIPE_API_RESULT cudaError_t spipe_file_write(spipe_file_t *file, const void *da
 
 /*  spipe_file_commit -- after a successful run: give the output its name, and replace an old file.
     It does not wait for the disk: after a loss of power the file may be incomplete, as any file.
-    spipe_file_close -- close a file; an output that was not committed is removed.
+    spipe_file_close -- close a file; an output that was not committed is removed (in a process that
+    was forked since, it is left to the other).
 
     file       in/out  opened or created; closing it twice is fine.
     bytes      bytes   the file's length, if less than was written; SPIPE_AUTO = all of it.
@@ -1003,11 +1004,13 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
 
 SPIPE_API void spipe_file_close(spipe_file_t *file) {
     const int error = errno; /* keep errno for the caller */
+    int forked;
     if (!file || !file->sync) return;
-    if (file->cufile.handle) file->cufile.leave(file->cufile.handle);
+    forked = spipe_priv_sync_is_forked(file->sync); /* then the part is the other's */
+    if (file->cufile.handle && !forked) file->cufile.leave(file->cufile.handle);
     if (file->fd >= 0) (void)close(file->fd);
     if (file->direct.fd >= 0) (void)close(file->direct.fd);
-    if (file->part && !file->nameless) (void)remove(file->part);
+    if (file->part && !file->nameless && !forked) (void)remove(file->part);
     free(file->part);
     free(file->target);
     spipe_priv_file_free_blocks(file);

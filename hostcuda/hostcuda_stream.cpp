@@ -530,6 +530,8 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *out) {
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
     REFUSE_IF(!out, cudaErrorInvalidValue);
+    /* As CUDA 13.0 does, in every mode. */
+    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
     *out = s->device;
     return call.done(cudaSuccess);
 }

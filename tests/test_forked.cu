@@ -4,6 +4,10 @@
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 
+#include <fcntl.h>
+#undef O_TMPFILE /* so that outputs have a name from the start */
+#include "streampipe_files.h"
+
 #if defined(_WIN32) || defined(SPIPE_NO_THREADS)
 int main(void) { tap_skip_all("no fork, or no threads, here"); }
 #else
@@ -270,6 +274,32 @@ static void test_busy(void) {
     SPIPE_CHECK(spipe_worker_wait(&worker));
 }
 
+/* ---- Files ----------------------------------------------------------------------------------- */
+static spipe_file_t output;
+
+static int close_output(void) {
+    spipe_file_close(&output);
+    return 1;
+}
+
+/* The child's destructors close what it inherited, too. */
+static void test_files(void) {
+    char folder[] = "/tmp/forked.XXXXXX", path[64];
+    spipe_failure_t f;
+    cudaError_t e;
+    if (!mkdtemp(folder)) exit(99);
+    snprintf(path, sizeof path, "%s/output", folder);
+    SPIPE_CHECK(spipe_file_create(&output, path, NULL));
+    SPIPE_CHECK(spipe_file_write(&output, x, sizeof x, 0, NULL));
+    (void)in_child(close_output);
+    e = spipe_file_commit(&output, sizeof x, &f);
+    tap_ok(e == cudaSuccess, "a child that closes an output leaves it to its parent: %s",
+           f.message);
+    spipe_file_close(&output);
+    (void)remove(path);
+    (void)rmdir(folder);
+}
+
 int main(void) {
     if (!pipe_threads()) tap_skip_all("no thread can be had");
     pipe_needs_lending();
@@ -278,6 +308,7 @@ int main(void) {
     tap_ok(in_child(refuses), "in a forked process every call on each kind of object is refused");
     tap_ok(in_child(destroys), "and destroying one frees its memory, and returns the same error");
     test_busy();
+    test_files();
     memset(y, 0, sizeof y);
     SPIPE_CHECK(spipe_pipeline_run(pipeline, NULL));
     tap_ok(memcmp(x, y, sizeof x) == 0, "the parent goes on");

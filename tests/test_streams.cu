@@ -90,6 +90,30 @@ static void test_wait(void) {
     SPIPE_CHECK(cudaStreamDestroy(b));
 }
 
+/* A wait for a capturing stream joins its capture, and the wait back leaves it. */
+static void test_wait_captured(void) {
+    cudaStream_t a, b;
+    cudaGraph_t graph = NULL;
+    size_t nodes = 0;
+    cudaError_t e;
+    int *x;
+    SPIPE_CHECK(spipe_stream_create(&a, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_stream_create(&b, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(cudaMalloc((void **)&x, 64));
+    SPIPE_CHECK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    e = spipe_stream_wait(b, a);
+    if (e == cudaSuccess) e = cudaMemsetAsync(x, 0, 64, b);
+    if (e == cudaSuccess) e = spipe_stream_wait(a, b);
+    spipe_priv_keep_error(&e, cudaStreamEndCapture(a, &graph));
+    if (e == cudaSuccess) e = cudaGraphGetNodes(graph, NULL, &nodes);
+    tap_ok(e == cudaSuccess && nodes == 1, "a wait for a capturing stream joins its capture");
+    (void)cudaGetLastError();
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(cudaFree(x));
+    SPIPE_CHECK(cudaStreamDestroy(a));
+    SPIPE_CHECK(cudaStreamDestroy(b));
+}
+
 static void test_pool(void) {
     spipe_stream_pool_t pool, dead;
     cudaStream_t s[3], t;
@@ -462,6 +486,7 @@ int main(void) {
     test_device();
     test_stream();
     test_wait();
+    test_wait_captured();
     test_pool();
     test_idle_first();
     test_pool_threads();

@@ -15,7 +15,7 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
         (void)spipe_priv_set_mode(mode);
     }
     free((void *)c->full);
-    spipe_priv_sync_free(c->sync, forked);
+    spipe_priv_sync_destroy(c->sync);
     memset(c, 0, offsetof(spipe_channel_t, owner));
     return spipe_priv_end_destroy(&c->owner, forked, e);
 }

@@ -74,7 +74,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
         spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
     }
     free((void *)pool->free_events);
-    spipe_priv_sync_free(pool->sync, forked);
+    spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_event_pool_t, owner));
     return spipe_priv_end_destroy(&pool->owner, forked, e);
 }

@@ -14,6 +14,6 @@ SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_drop_thrown(&p->thrown);
-    spipe_priv_sync_free(p->sync, 1);
+    spipe_priv_sync_destroy(p->sync);
     free(p);
 }

@@ -129,7 +129,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
     if (e != cudaSuccess && e != SPIPE_PRIV_FORKED) return e;
     SPIPE_TRY(spipe_priv_begin_destroy(&worker->owner, worker, &forked));
     if (worker->running) spipe_priv_worker_end(worker, forked);
-    spipe_priv_sync_free(worker->sync, forked);
+    spipe_priv_sync_destroy(worker->sync);
     memset(worker, 0, offsetof(spipe_worker_t, owner));
     return spipe_priv_end_destroy(&worker->owner, forked, cudaSuccess);
 }

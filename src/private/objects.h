@@ -13,15 +13,6 @@ enum {
     SPIPE_PRIV_ALONE = INT_MIN / 2 /* owner.calls while a call allows no other */
 };
 
-/* A number that differs between processes. */
-SPIPE_API long spipe_priv_process(void) {
-#if defined(_WIN32)
-    return 0;
-#else
-    return (long)getpid();
-#endif
-}
-
 /* Makes an object one of this process and of a device, or of the current one. */
 SPIPE_API void spipe_priv_own_on(spipe_priv_owner_t *o, const void *object, int device) {
     memset(o, 0, sizeof *o);

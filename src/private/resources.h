@@ -187,7 +187,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_all(spipe_resources_t *r, int forked, cudaE
         if (last) break;
         s = next;
     }
-    spipe_priv_sync_free(sync, forked);
+    spipe_priv_sync_destroy(sync);
 }
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {

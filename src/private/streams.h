@@ -37,26 +37,39 @@ SPIPE_API cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsig
     return e;
 }
 
-/* The same on the stream's device, which it tells. Before CUDA 12.8 only a refusal tells that it is
-   another one. */
+/* The device of a stream; -1: it cannot be asked for. Of a capturing stream the question would
+   break the capture. */
+SPIPE_API int spipe_priv_stream_device(cudaStream_t stream) {
+    int device = -1;
+#if CUDART_VERSION >= 12080
+    enum cudaStreamCaptureStatus status;
+    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) return -1;
+    if (status != cudaStreamCaptureStatusNone) return -1;
+    if (cudaStreamGetDevice(stream, &device) != cudaSuccess) return -1;
+#else
+    (void)stream;
+#endif
+    return device;
+}
+
+/* The same on the stream's device, which it tells: the current one, else one after the other,
+   until the event is not refused. */
 SPIPE_API cudaError_t spipe_priv_event_behind(cudaStream_t stream, unsigned flags,
                                               cudaEvent_t *event, int *device) {
-#if CUDART_VERSION >= 12080
-    SPIPE_TRY(cudaStreamGetDevice(stream, device));
-    return spipe_priv_event_on(*device, stream, flags, event);
-#else
-    int i, num;
+    int i, end;
     cudaError_t e;
     SPIPE_TRY(cudaGetDevice(device));
-    SPIPE_TRY(cudaGetDeviceCount(&num));
     e = spipe_priv_event_on(*device, stream, flags, event);
-    for (i = 0; e == cudaErrorInvalidResourceHandle && i < num; ++i) {
+    if (e != cudaErrorInvalidResourceHandle) return e;
+    i = spipe_priv_stream_device(stream);
+    end = i + 1;
+    if (i < 0) SPIPE_TRY(cudaGetDeviceCount(&end));
+    for (i = i < 0 ? 0 : i; i < end && e == cudaErrorInvalidResourceHandle; ++i) {
         (void)cudaGetLastError();
         *device = i;
         e = spipe_priv_event_on(i, stream, flags, event);
     }
     return e;
-#endif
 }
 
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
@@ -78,7 +91,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     for (i = 0; i < pool->num_streams && !forked; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
-    spipe_priv_sync_free(pool->sync, forked);
+    spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
     return spipe_priv_end_destroy(&pool->owner, forked, e);
 }

@@ -118,6 +118,15 @@ SPIPE_API int spipe_priv_exchange_if(int *x, int from, int to) {
 #endif
 }
 
+/* A number that differs between processes. */
+SPIPE_API long spipe_priv_process(void) {
+#if defined(_WIN32)
+    return 0;
+#else
+    return (long)getpid();
+#endif
+}
+
 /* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
@@ -125,6 +134,7 @@ struct spipe_priv_sync {
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
     double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
     int late;            /* counts workers that came late to a task, see spipe_priv_park */
+    long process;        /* that made it */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -147,23 +157,22 @@ SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     if (!s) return NULL;
     spipe_priv_mutex_create(&s->lock);
     spipe_priv_cond_create(&s->changed);
+    s->process = spipe_priv_process();
     return s;
 }
 
-SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
-    if (!s) return;
-    spipe_priv_cond_destroy(&s->changed);
-    spipe_priv_mutex_destroy(&s->lock);
-    free(s);
+/* Whether this process was forked from the one that made it: then threads that are not here may
+   hold the lock, and wait for the condition, for ever. */
+SPIPE_API int spipe_priv_sync_is_forked(const spipe_priv_sync_t *s) {
+    return s->process != spipe_priv_process();
 }
 
-/* The same; but in a forked process a lock may be held, and a condition waited for, by threads that
-   are not there, so their memory alone is freed. */
-SPIPE_PRIV_RARE void spipe_priv_sync_free(spipe_priv_sync_t *s, int forked) {
-    if (forked)
-        free(s);
-    else
-        spipe_priv_sync_destroy(s);
+SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
+    if (s && !spipe_priv_sync_is_forked(s)) {
+        spipe_priv_cond_destroy(&s->changed);
+        spipe_priv_mutex_destroy(&s->lock);
+    }
+    free(s);
 }
 
 /* A number that differs between threads. */

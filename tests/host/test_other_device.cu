@@ -138,6 +138,25 @@ static void test_scope(spipe_stream_pool_t *pool, cudaStream_t parent) {
            parent ? "its parent" : "the default stream of its pool's GPU");
 }
 
+/* Streams of GPU 1 join a capture, and leave it. */
+static void test_captured(void) {
+    cudaStream_t a, b;
+    cudaGraph_t graph = NULL;
+    use(1);
+    SPIPE_CHECK(spipe_stream_create(&a, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_stream_create(&b, SPIPE_PRIORITY_DEFAULT));
+    use(0);
+    SPIPE_CHECK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    CALL(spipe_stream_wait(b, a));
+    CALL(spipe_stream_wait(a, b));
+    const cudaError_t e = cudaStreamEndCapture(a, &graph);
+    tap_ok(went_well() && e == cudaSuccess, "a wait for a capturing stream joins its capture");
+    (void)cudaGetLastError();
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(cudaStreamDestroy(a));
+    SPIPE_CHECK(cudaStreamDestroy(b));
+}
+
 static void test_streams(void) {
     spipe_stream_pool_t pool;
     cudaStream_t s0, s1, a, b;
@@ -237,10 +256,10 @@ static void test_worker_and_channel(void) {
     for (cudaStream_t on : {s1, (cudaStream_t)NULL}) {
         CALL(spipe_channel_send(&channel, on, value));
         CALL(spipe_channel_recv(&channel, on, value + 1));
+        use(1);
+        SPIPE_CHECK(cudaDeviceSynchronize());
+        use(0);
     }
-    use(1);
-    SPIPE_CHECK(cudaDeviceSynchronize());
-    use(0);
     SPIPE_CHECK(cudaMemcpy(&got, value + 1, sizeof got, cudaMemcpyDefault));
     CALL(spipe_worker_destroy(&worker));
     CALL(spipe_channel_destroy(&channel));
@@ -624,6 +643,7 @@ static void test_all(void) {
 
 static void test_functions(const std::string &folder, FILE *null) {
     test_streams();
+    test_captured();
     test_events();
     test_worker_and_channel();
     test_memory();
