@@ -88,8 +88,10 @@ END EXAMPLE
                  dead, made by *_create, freed by *_destroy, never moved or copied while alive.
                  You may destroy one twice, or a zeroed one.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
-                 SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
-                 says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
+                 SPIPE_CHECK macros), and leaves the current device as it was. Its error is not
+                 left as CUDA's last error, but for SPIPE_LAUNCH, which stands for a launch. A run
+                 that fails says which stage and chunk, and how many chunks are whole, in a
+                 spipe_failure_t.
       Threads    different threads may use different objects; only one thread at a time may use an
                  object unless its comment says "any". Host stages, sources and sinks run on
                  threads of the library.
@@ -1080,8 +1082,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                pipeline stays as it was; after another error it must be set again before it runs.
                cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
                again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too). plan,
-               failure: valid until the next call; NULL for NULL.
+               under way, on another thread or around the stage that calls (destroy, too); the
+               sentence is in the report alone. plan, failure: valid until the next call; NULL for
+               NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
@@ -1102,7 +1105,7 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
     timeline   in      begun with spipe_timeline_default of streampipe_timeline.h; NULL = do not
                        record. Yours; must live until it is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue (a timeline that was not begun);
-               cudaErrorInvalidResourceHandle (p is NULL).
+               cudaErrorInvalidResourceHandle (p is NULL). spipe_pipeline_failure says why.
     Blocks     until work under way has ended.   Threads  one at a time.   Callback  no.
     Capture    no.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
@@ -1600,6 +1603,19 @@ SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
 
+/* What a call returns is not left as CUDA's last error: the user's next check would meet it again.
+   An error that was there before stays. */
+SPIPE_API cudaError_t spipe_priv_take_error(cudaError_t e) {
+    if (e != cudaSuccess && e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    return e;
+}
+
+/* The same where calls of CUDA may have failed that are not told of. found: CUDA's last error when
+   the call began. */
+SPIPE_PRIV_RARE void spipe_priv_leave_error(cudaError_t found) {
+    if (cudaPeekAtLastError() != found) (void)cudaGetLastError();
+}
+
 SPIPE_PRIV_RARE void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;
@@ -1678,7 +1694,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, device)));
     memcpy(facts->name, properties.name, sizeof facts->name - 1);
     facts->memory_bytes = properties.totalGlobalMem;
     facts->device = device;
@@ -1692,17 +1708,18 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
     facts->integrated = properties.integrated;
     facts->numa_node = -1;
-    (void)cudaDriverGetVersion(&facts->driver_version);
+    (void)spipe_priv_take_error(cudaDriverGetVersion(&facts->driver_version));
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     if (!facts) return cudaErrorInvalidValue;
     memset(facts, 0, sizeof *facts);
-    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
+    if (device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     SPIPE_TRY(spipe_priv_device_facts(facts, device));
-    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
-    (void)cudaRuntimeGetVersion(&facts->runtime_version);
+    (void)spipe_priv_take_error(
+        cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest));
+    (void)spipe_priv_take_error(cudaRuntimeGetVersion(&facts->runtime_version));
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
@@ -1722,7 +1739,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     *value = 0;
     if ((int)priority < 0 || priority > SPIPE_PRIORITY_HIGH) return cudaErrorInvalidValue;
     if (priority == SPIPE_PRIORITY_DEFAULT) return cudaSuccess;
-    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
     if (priority == SPIPE_PRIORITY_LOW) *value = least;
     if (priority == SPIPE_PRIORITY_MEDIUM) *value = (least + greatest) / 2;
     if (priority == SPIPE_PRIORITY_HIGH) *value = greatest;
@@ -1734,7 +1751,8 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
     SPIPE_TRY(spipe_priority_value(priority, &value));
-    return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
+    return spipe_priv_take_error(
+        cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value));
 }
 
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
@@ -1744,7 +1762,7 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     e = cudaEventRecord(event, other);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(waiter, event, 0);
     spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
@@ -1758,7 +1776,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     }
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, sizeof *pool);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
@@ -1767,7 +1785,7 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
     if (num_streams == 0 || num_streams > SPIPE_MAX_STREAMS) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&pool->device)));
     pool->sync = spipe_priv_sync_create();
     if (!pool->sync) return cudaErrorMemoryAllocation;
     pool->self = pool;
@@ -1895,13 +1913,13 @@ SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&pool->device)));
     pool->sync = spipe_priv_sync_create();
     if (!pool->sync) return cudaErrorMemoryAllocation;
     pool->self = pool;
@@ -1960,7 +1978,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     free((void *)pool->free_events);
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, sizeof *pool);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
@@ -1971,7 +1989,7 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
     if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
     memset(timer, 0, sizeof *timer);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
@@ -1982,46 +2000,50 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
     if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->begin, stream);
+    return spipe_priv_take_error(cudaEventRecord(timer->begin, stream));
 }
 
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
     if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->end, stream);
+    return spipe_priv_take_error(cudaEventRecord(timer->end, stream));
 }
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(cudaEventSynchronize(timer->end));
-    return cudaEventElapsedTime(ms, timer->begin, timer->end);
+    SPIPE_TRY(spipe_priv_take_error(cudaEventSynchronize(timer->end)));
+    return spipe_priv_take_error(cudaEventElapsedTime(ms, timer->begin, timer->end));
 }
 
 /* ---- src/private/pinned.h ---- */
 /* ---- 6 memory ------------------------------------------------------------------------------
-   Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
+   Pinned memory, and what kind of memory a pointer is. Uses errors. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    return spipe_priv_take_error(
+        cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
 }
 
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
+    return ptr ? spipe_priv_take_error(cudaFreeHost(ptr)) : cudaSuccess;
+}
 
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
-    return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    return spipe_priv_take_error(
+        cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
 }
 
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
-    return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
+    return ptr ? spipe_priv_take_error(cudaHostUnregister(ptr)) : cudaErrorInvalidValue;
 }
 
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
@@ -2040,10 +2062,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* toolkits before 11 return this for a pageable pointer */
-        (void)cudaGetLastError();
-        return cudaSuccess;
-    }
+    (void)spipe_priv_take_error(e);
+    if (e == cudaErrorInvalidValue) return cudaSuccess; /* toolkits before 11, of a pageable one */
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost)
         *type = SPIPE_PRIV_PINNED;
@@ -2053,8 +2073,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     if (*type == SPIPE_PRIV_PINNED && !a.devicePointer) {
         /* The first calls of a thread do not start CUDA in it, and then CUDA does not say where the
            device sees the memory. This one starts it. */
-        SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        SPIPE_TRY(cudaPointerGetAttributes(&a, ptr));
+        SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+        SPIPE_TRY(spipe_priv_take_error(cudaPointerGetAttributes(&a, ptr)));
     }
     *device_pointer = a.devicePointer;
     return cudaSuccess;
@@ -2089,7 +2109,8 @@ SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
 /* ---- 7 host calls --------------------------------------------------------------------------
    Host functions in a stream's order; a worker thread that may call CUDA. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
-    return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
+    if (!fn) return cudaErrorInvalidValue;
+    return spipe_priv_take_error(cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user));
 }
 
 struct spipe_priv_job {
@@ -2126,7 +2147,7 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
     if (!worker) return cudaErrorInvalidValue;
     memset(worker, 0, sizeof *worker);
-    SPIPE_TRY(cudaGetDevice(&worker->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&worker->device)));
     worker->sync = spipe_priv_sync_create();
     if (!worker->sync) return cudaErrorMemoryAllocation;
     worker->self = worker;
@@ -2154,7 +2175,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
     if (e != cudaSuccess) {
         if (job->reached) (void)cudaEventDestroy(job->reached);
         free(job);
-        return e;
+        return spipe_priv_take_error(e);
     }
     spipe_priv_lock(worker->sync);
     if (worker->first)
@@ -2210,7 +2231,7 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     free((void *)c->full);
     spipe_priv_sync_destroy(c->sync);
     memset(c, 0, sizeof *c);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
@@ -2223,7 +2244,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->stride = (bytes + 255) & ~(size_t)255;
     c->capacity = capacity;
     if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&c->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&c->device)));
     c->self = c;
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
@@ -2235,7 +2256,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
         }
     }
     if (e != cudaSuccess) (void)spipe_channel_destroy(c);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
@@ -2254,7 +2275,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_sent;
     }
     spipe_priv_unlock(c->sync);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
@@ -2272,7 +2293,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_received;
     }
     spipe_priv_unlock(c->sync);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 /* ---- src/private/hooks.h ---- */
@@ -2885,9 +2906,9 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device,
                                                    int *driver) {
     struct cudaDeviceProp properties;
-    if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
-    SPIPE_TRY(cudaDriverGetVersion(driver));
+    if (*device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(device)));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, *device)));
+    SPIPE_TRY(spipe_priv_take_error(cudaDriverGetVersion(driver)));
     (void)snprintf(name, bytes, "%s", properties.name);
     return cudaSuccess;
 }
@@ -3161,6 +3182,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe
     return cudaSuccess;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_timeline(const struct spipe_timeline *timeline,
+                                                      spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(
+        timeline && !spipe_priv_watches(timeline),
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    return cudaSuccess;
+}
+
 /* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
@@ -3187,9 +3216,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is out of range");
-    SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !spipe_priv_watches(d->timeline),
-        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
                          "the resources are not made, were destroyed, or are another process's");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
@@ -4509,7 +4536,8 @@ typedef struct spipe_priv_provider {
     void (*between)(struct spipe_priv_pipeline *p);
     /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
        became of it; 0: spipe_run must make it, or e and f say why there can be none. */
-    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
+    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f,
+               void **thrown);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -4726,8 +4754,12 @@ typedef struct spipe_priv_trial {
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-    uint64_t work[SPIPE_MAX_STAGES]; /* checked runs: hash of what a stage enqueued; 0 = unknown */
-    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
+
+    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
+        uint64_t seen, enqueued;
+    } work[SPIPE_MAX_STAGES];
+
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
 
@@ -4824,7 +4856,12 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     const void *self; /* a kept pipeline's own address */
-    int in_use;       /* 1 = a call on it is under way; under sync's lock */
+
+    struct {
+        int under_way;     /* 1 = there is a call on it; under sync's lock */
+        cudaError_t found; /* CUDA's last error when it began */
+    } call;
+
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
@@ -5287,8 +5324,9 @@ SPIPE_PRIV_RARE void spipe_priv_copy_desc(spipe_desc_t *to, const spipe_desc_t *
     to->stamp = d->stamp;
 }
 
-/* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
-   copy across the end of what is pinned, in the middle of a run. */
+/* What kind of memory an array is, also where count is 0: what may be captured does not depend on
+   the count. Its first and its last byte must be of one kind: CUDA refuses a copy across the end of
+   what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
                                                      spipe_failure_t *f) {
     const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
@@ -5298,9 +5336,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     int last;
     a->type = SPIPE_PRIV_PAGEABLE;
     a->mapped = NULL;
-    if (bytes == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
+    if (!host) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
+    last = a->type;
+    if (bytes > 1) SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
                          "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
                          "is it too short, or pinned only in part?",
@@ -5324,7 +5363,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
         if (!spipe_priv_is_array(b) || !b->host) continue;
         if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         if (spipe_pin(b->host, r->desc.count * b->elem_bytes) != cudaSuccess) {
-            (void)cudaGetLastError();
             *done = 0;
             continue;
         }
@@ -5578,7 +5616,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
-    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    (void)spipe_priv_take_error(e);
     if (!p->request.desc.checked && spipe_priv_stays(p, e)) {
         return spipe_priv_fail_between(p, e, batch);
     }
@@ -6265,7 +6303,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
         m->pageable = p->plan.pageable_slots;
         if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
-        (void)cudaGetLastError();
         free(m->pinned_base);
         m->pinned_base = NULL;
     }
@@ -7799,7 +7836,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
+    spipe_priv_leave_error(p->run.stale_error);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
@@ -8022,12 +8059,14 @@ SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) 
 }
 
 /* A stage that promised to be replayable must enqueue what it did in the run before. Compared for
-   the first chunk of each run of a kept pipeline with the same arrays and count. */
+   the first chunk of each run of a kept pipeline, where the stage saw the same chunk: what depends
+   on its length or its memory may differ with them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, int stage,
-                                                    size_t batch, cudaGraph_t graph, size_t num) {
+                                                    const spipe_chunk_t *c, cudaGraph_t graph,
+                                                    size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
-    uint64_t hash = (uint64_t)14695981039346656037u;
-    const uint64_t before = p->trial.work[stage];
+    uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
+    const uint64_t saw = p->trial.work[stage].seen, before = p->trial.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -8036,9 +8075,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     free((void *)nodes);
     (void)cudaGetLastError(); /* clear the errors of unanswered queries */
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
-    p->trial.work[stage] = hash;
-    if (before == 0 || before == hash) return e;
-    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, batch,
+    spipe_priv_hash(&seen, &c->count, sizeof c->count);
+    spipe_priv_hash(&seen, &c->total, sizeof c->total);
+    spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
+    p->trial.work[stage].seen = seen;
+    p->trial.work[stage].enqueued = hash;
+    if (saw != seen || before == hash) return e;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
                            "the run before, and a replay would repeat the old; do not promise it, "
                            "or let the kernel read from device memory what changes",
@@ -8059,7 +8102,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {
-        e = p->trial.compare_work(p, op->stage, at->batch, graph, nodes);
+        e = p->trial.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
@@ -8569,7 +8612,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     if (!p->run.failed) return;
     e = cudaSuccess;
     spipe_priv_sync_streams(&p->streams, &e);
-    if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
+    (void)spipe_priv_take_error(p->failure.error);
 }
 
 /* Before the first batch: slots are filled, and resident buffers are on the device. */
@@ -8681,7 +8724,7 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->over = 0;
     t->kernel_s = -1.0;
     t->graph_failed = 0;
-    memset(t->work, 0, sizeof t->work);
+    memset((void *)t->work, 0, sizeof t->work);
 }
 
 /* Whether candidates may be compared by running them. Not with resident buffers, sources, sinks,
@@ -9283,50 +9326,78 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_failed = 1;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaError_t e,
-                                                   const char *why) {
+/* Whether a failure is still to be told: by wait, or at the end of a loop, which a worker may be
+   recording just now. */
+SPIPE_PRIV_RARE int spipe_priv_owes_failure(const spipe_priv_pipeline_t *p) {
+    return p->run.failed && (p->pull.active || p->run.ran_now);
+}
+
+/* Refuses a call with a sentence, in the report and as the pipeline's failure. p NULL: it is none,
+   or another call has it; or its failure has the sentence already. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_priv_pipeline_t *p, spipe_report_t *report,
+                                                   cudaError_t e, const char *why) {
+    if (p) {
+        spipe_priv_lock(p->sync);
+        if (!spipe_priv_owes_failure(p)) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
+        spipe_priv_unlock(p->sync);
+    }
     if (!report) return e;
     memset(report, 0, sizeof *report);
     return spipe_priv_refuse(&report->failure, e, "%s", why);
 }
 
+/* Completes the failure of a call that began nothing: one that has a sentence keeps it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_call_failed(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                   const char *what) {
+    if (e == cudaSuccess || p->failure.error != cudaSuccess) return e;
+    return spipe_priv_refuse(&p->failure, e, "%s failed: %s", what, cudaGetErrorString(e));
+}
+
 /* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
    only one call at a time, on whatever thread. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
-    int in_use;
+    int under_way;
     if (!p) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
     if (p->self != p) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
                                       "this is no pipeline, or one that was destroyed; make one "
                                       "with spipe_pipeline_create");
     }
     spipe_priv_mutex_lock(&p->sync->lock);
-    in_use = p->in_use;
-    p->in_use = 1;
+    under_way = p->call.under_way;
+    p->call.under_way = 1;
     spipe_priv_mutex_unlock(&p->sync->lock);
-    if (!in_use) return cudaSuccess;
-    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+    if (!under_way) {
+        p->call.found = cudaPeekAtLastError();
+        return cudaSuccess;
+    }
+    return spipe_priv_refuse_call(NULL, report, cudaErrorNotPermitted,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
+    spipe_priv_leave_error(p->call.found);
     spipe_priv_mutex_lock(&p->sync->lock);
-    p->in_use = 0;
+    p->call.under_way = 0;
     spipe_priv_mutex_unlock(&p->sync->lock);
 }
 
-/* The same, for calls that are refused while the caller takes chunks. */
+/* The same, for calls that are refused while the caller takes chunks. From here on the pipeline's
+   failure is this call's, but for one that is still to be told. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, report));
-    if (!p->pull.active) return cudaSuccess;
+    if (!p->pull.active && !spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
+    if (!p->pull.active) return e;
+    e = spipe_priv_refuse_call(p, report, cudaErrorNotPermitted,
+                               "chunks of the pipeline are being taken with spipe_next; take the "
+                               "last one, or end with spipe_end");
     spipe_priv_let_go(p);
-    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
-                                  "chunks of the pipeline are being taken with spipe_next; take "
-                                  "the last one, or end with spipe_end");
+    return e;
 }
 
 /* The same at the end of a call that may throw on what a function of the user's threw. */
@@ -9337,19 +9408,22 @@ SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
     spipe_priv_rethrow(&thrown);
 }
 
-/* Makes the pipeline's device current; refuses a pipeline that cannot run. */
+/* Makes the pipeline's device current. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_device(spipe_priv_pipeline_t *p, int *before,
+                                                    spipe_report_t *report) {
+    const cudaError_t e = spipe_priv_use_device(p->request.device, before);
+    if (e == cudaSuccess) return e;
+    return spipe_priv_refuse_call(p, report, e,
+                                  "the device of the pipeline cannot be made the current one");
+}
+
+/* The same; refuses a pipeline that cannot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
-    cudaError_t e;
     *before = p->request.device;
-    if (p->request.incomplete) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
-                                      "an array could not be set; set it again");
-    }
-    e = spipe_priv_use_device(p->request.device, before);
-    if (e == cudaSuccess) return e;
-    return spipe_priv_refuse_call(report, e,
-                                  "the device of the pipeline cannot be made the current one");
+    if (!p->request.incomplete) return spipe_priv_enter_device(p, before, report);
+    return spipe_priv_refuse_call(p, report, cudaErrorInvalidResourceHandle,
+                                  "an array could not be set; set it again");
 }
 
 /* The same before a run, where its arrays may have been set since the last. */
@@ -9362,7 +9436,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     p->request.arrays_known = e == cudaSuccess;
     if (e == cudaSuccess) return e;
     (void)cudaSetDevice(*before);
-    return spipe_priv_refuse_call(report, e, p->failure.message);
+    return spipe_priv_refuse_call(NULL, report, e, p->failure.message);
 }
 
 /* Runs at once, after waiting for the stream, if host threads have work to do, or if CUDA copies
@@ -9410,7 +9484,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
         e = spipe_priv_run_later(p, stream);
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
-    return e;
+    return spipe_priv_call_failed(p, e, "enqueuing");
 }
 
 SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
@@ -9429,7 +9503,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_priv_enter(p, &before, report));
     run = &p->run;
-    if (!run->running_enqueued && !run->ran_now) spipe_priv_failure_clear(&p->failure);
+    if (!spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
     if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -9464,11 +9538,12 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     memset(&p->pull, 0, sizeof p->pull);
-    SPIPE_TRY(spipe_priv_pick_up(p));
-    e = spipe_priv_choose_way(p);
+    spipe_priv_failure_clear(&p->failure);
+    e = spipe_priv_pick_up(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
-        return e;
+        return spipe_priv_call_failed(p, e, "setting up");
     }
     p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
@@ -9578,29 +9653,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
-/* Refuses a call. If the loop has failed already, its failure stays: a worker may have recorded, or
-   be recording, that it could not fill a slot. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                   const char *why) {
-    spipe_priv_lock(p->sync);
-    if (!p->pull.active || !p->run.failed) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
-    spipe_priv_unlock(p->sync);
-    return e;
-}
-
 /* Whether chunks may be taken from this pipeline now. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
     const size_t held = p->pull.taken - p->pull.released;
     if (p->request.desc.num_stages > 0) {
-        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue,
+        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "the pipeline has stages, so run it; spipe_next is for one "
                                       "without");
     }
     if (!chunk)
-        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue, "there is no chunk to write to");
+        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
+                                      "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
     if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
-    return spipe_priv_pull_refuse(p, cudaErrorNotReady,
+    return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }
 
@@ -9638,7 +9704,7 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
-        e = spipe_priv_pull_refuse(p, cudaErrorNotPermitted,
+        e = spipe_priv_refuse_call(p, NULL, cudaErrorNotPermitted,
                                    "no chunk is held; take one with spipe_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
@@ -9767,10 +9833,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
-        if (p->failure.error == cudaSuccess) {
-            (void)cudaGetLastError();
-            (void)spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
-        }
+        (void)spipe_priv_call_failed(p, e, "setting up");
         if (failure) *failure = p->failure;
         (void)spipe_priv_free(p);
         return e;
@@ -9781,7 +9844,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+/* A one-shot run; *thrown: what a function of the user's threw. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_report_t *report,
+                                                void **thrown) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
@@ -9789,7 +9854,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
-    if (from && from->run(d, report, &e, &failure)) return e;
+    if (from && from->run(d, report, &e, &failure, thrown)) return e;
     if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
     if (e != cudaSuccess) {
         if (report) {
@@ -9802,7 +9867,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    spipe_priv_rethrow(&p.thrown);
+    *thrown = p.thrown;
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
                           "freeing after the run failed: %s", cudaGetErrorString(freed));
@@ -9810,8 +9875,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     return e;
 }
 
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    const cudaError_t found = cudaPeekAtLastError();
+    void *thrown = NULL;
+    const cudaError_t e = spipe_priv_run_once(d, report, &thrown);
+    spipe_priv_leave_error(found);
+    spipe_priv_rethrow(&thrown);
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
+    const cudaError_t found = cudaPeekAtLastError();
     spipe_priv_pipeline_t *p;
     cudaError_t e;
     if (!pipeline) {
@@ -9832,6 +9907,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return cudaErrorMemoryAllocation;
     }
     e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
+    spipe_priv_leave_error(found);
     if (e != cudaSuccess) {
         free(p);
         return e;
@@ -9851,6 +9927,7 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pull_end(p);
     p->self = NULL;
     e = spipe_priv_free(p);
+    spipe_priv_leave_error(p->call.found);
     free(p);
     return e;
 }
@@ -9862,8 +9939,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
-    else if (p->failure.error != e)
-        e = spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
+    else
+        e = spipe_priv_call_failed(p, e, "setting up");
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
@@ -9877,7 +9954,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
     if (p->request.desc.num_stages == 0) {
         e = spipe_priv_check_stages(&p->request.desc, &p->failure);
-        return spipe_priv_refuse_call(report, e, p->failure.message);
+        return spipe_priv_refuse_call(NULL, report, e, p->failure.message);
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_run_again(p, report);
@@ -9952,17 +10029,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* the program may still name the old array */
-    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    SPIPE_TRY(spipe_priv_enter_device(p, &before, NULL));
     e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
     if (e == cudaSuccess) e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
-    if (e != cudaSuccess && p->failure.error != e) {
-        (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
-                                cudaGetErrorString(e));
-    }
     (void)cudaSetDevice(before);
-    return e;
+    return spipe_priv_call_failed(p, e, "setting another array");
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
@@ -9985,11 +10058,8 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
         spipe_priv_begin(p);
         return e;
     }
-    (void)cudaGetLastError();
+    (void)spipe_priv_take_error(spipe_priv_call_failed(p, e, "setting another count"));
     why = p->failure;
-    if (why.error != e) {
-        (void)spipe_priv_refuse(&why, e, "another count failed: %s", cudaGetErrorString(e));
-    }
     p->request.desc.count = before;
     if (spipe_priv_replan(p) == cudaSuccess) spipe_priv_begin(p);
     p->failure = why;
@@ -10049,12 +10119,13 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
                                                   struct spipe_timeline *timeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    if (timeline && !spipe_priv_watches(timeline)) return cudaErrorInvalidValue;
+    cudaError_t e;
     SPIPE_TRY(spipe_priv_claim(p, NULL));
     (void)spipe_priv_wait_enqueued(p, NULL);
-    p->request.desc.timeline = timeline;
+    e = spipe_priv_check_timeline(timeline, &p->failure);
+    if (e == cudaSuccess) p->request.desc.timeline = timeline;
     spipe_priv_let_go(p);
-    return cudaSuccess;
+    return e;
 }
 
 /* ---- src/private/space.h ---- */
@@ -11094,10 +11165,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cud
     e = spipe_stream_create(stream, priority);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_stream_create(&other, priority) != cudaSuccess) {
-            (void)cudaGetLastError();
-            break;
-        }
+        if (spipe_stream_create(&other, priority) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaStreamDestroy(other);
     }
     return e;
@@ -11120,10 +11188,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
     e = spipe_event_create(event);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_event_create(&other) != cudaSuccess) {
-            (void)cudaGetLastError();
-            break;
-        }
+        if (spipe_event_create(&other) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
@@ -11254,7 +11319,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 /* Has a kept pipeline run a call of spipe_run. In calls.h. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
-                                        cudaError_t *e, spipe_failure_t *f);
+                                        cudaError_t *e, spipe_failure_t *f, void **thrown);
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
@@ -11544,7 +11609,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
         spipe_priv_array_t *a = &q->arrays[i];
         void *mapped = NULL;
         a->type = SPIPE_PRIV_PAGEABLE;
-        if (spipe_priv_array_bytes(&q->desc, i) > 0) {
+        if (q->desc.buffers[i].host) {
             SPIPE_TRY(spipe_priv_memory_type(q->desc.buffers[i].host, &a->type, &mapped));
         }
         a->mapped = a->type == SPIPE_PRIV_PAGEABLE ? NULL : (unsigned char *)mapped;
@@ -11598,11 +11663,11 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
            spipe_priv_has_threads(l, many ? enough : 1 + enough);
 }
 
-/* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
+/* After a call: an idle pipeline again, or freed if the run failed. *thrown: what the user's
    functions threw. */
-SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e, void **thrown) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    void *thrown = p->thrown;
+    *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
@@ -11612,7 +11677,6 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
         (void)spipe_priv_free(p);
         free(p);
     }
-    spipe_priv_rethrow(&thrown);
 }
 
 /* The first calls of a kind are run as predicted, without a trial, because the work may not come
@@ -11624,7 +11688,7 @@ SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
 
 /* Has an idle pipeline run a call, or makes one for it. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
-                                        cudaError_t *e, spipe_failure_t *f) {
+                                        cudaError_t *e, spipe_failure_t *f, void **thrown) {
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
@@ -11640,7 +11704,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
-    spipe_priv_end_call(p, *e);
+    spipe_priv_end_call(p, *e, thrown);
     return 1;
 }
 
@@ -11674,7 +11738,6 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t
     if (!at) return NULL;
     memset(at, 0, bytes);
     if (spipe_pin(at, bytes) == cudaSuccess) return at;
-    (void)cudaGetLastError();
     free(r->pinned_block);
     r->pinned_block = NULL;
     return NULL;
@@ -11686,10 +11749,7 @@ SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
     void *at;
     if (bytes == 0) return;
     at = spipe_priv_pin_block(r, bytes);
-    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return;
-    }
+    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) return;
     r->pinned.base = (unsigned char *)at;
     r->pinned.bytes = bytes;
 }
@@ -11712,7 +11772,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
-        (void)cudaGetLastError();
         return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",
                                  device);
     }
@@ -11736,6 +11795,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
                                              spipe_failure_t *failure) {
     const spipe_resources_limits_t own = spipe_resources_limits_default();
     const spipe_resources_limits_t *l = limits ? limits : &own;
+    const cudaError_t found = cudaPeekAtLastError();
     spipe_resources_t *r;
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
@@ -11750,6 +11810,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
     }
     e = spipe_priv_fill_resources(r, l, failure);
+    spipe_priv_leave_error(found);
     if (e == cudaSuccess)
         *resources = r;
     else
@@ -11798,6 +11859,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
 }
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
+    const cudaError_t found = cudaPeekAtLastError();
     cudaError_t e = cudaSuccess;
     spipe_priv_sync_t *sync;
     int before = 0;
@@ -11814,8 +11876,8 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_free_resources(r, &e);
     spipe_priv_sync_destroy(sync);
     (void)cudaSetDevice(before);
+    spipe_priv_leave_error(found);
     if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
     return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));
 }
 
@@ -11826,7 +11888,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     memset(usage, 0, sizeof *usage);
     if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
     if (r->others != r) {
-        SPIPE_TRY(cudaGetDevice(&device));
+        SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
         r = spipe_priv_resources_on(r, device);
         if (!r) return cudaErrorInvalidDevice;
     }

@@ -1459,6 +1459,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
                                                      spipe_failure_t *failure) {
     spipe_priv_making_t all[SPIPE_MAX_DEVICES];
     int every[SPIPE_MAX_DEVICES] = {0};
+    const cudaError_t found = cudaPeekAtLastError();
     cudaError_t e = cudaSuccess;
     int i, there = 0;
     if (failure) spipe_priv_failure_clear(failure);
@@ -1490,6 +1491,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
             spipe_priv_join_resources(all[0].made, all[i].made);
     }
     if (e == cudaSuccess) *resources = all[0].made;
+    spipe_priv_leave_error(found);
     return e;
 }
 

@@ -476,8 +476,8 @@ SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
     return d;
 }
 
-SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
-                                   FILE *to) {
+SPIPE_API cudaError_t spipe_priv_doctor_all(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                            FILE *to) {
     const spipe_doctor_desc_t plain = spipe_doctor_default();
     spipe_checkup_t unseen;
     spipe_priv_doctor_t doc;
@@ -505,6 +505,14 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     }
     if (to) fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
+}
+
+SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                   FILE *to) {
+    const cudaError_t found = cudaPeekAtLastError();
+    const cudaError_t e = spipe_priv_doctor_all(d, checkup, to);
+    spipe_priv_leave_error(found);
+    return e;
 }
 
 /* ---- 2 tune: a plan as a model ------------------------------------------------------------- */
@@ -670,8 +678,8 @@ SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_des
     size_t num, k;
     asked.staging = staging;
     memset(&r, 0, sizeof r);
-    SPIPE_TRY(cudaGetDevice(&r.device));
-    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, SPIPE_PRIV_KEPT_BY_USER, NULL));
+    SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&r.device), &t->report->failure));
+    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, SPIPE_PRIV_KEPT_BY_USER, &t->report->failure));
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);
@@ -707,7 +715,10 @@ SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
     spipe_desc_t by_slot;
     if (!report) report = &own;
     memset(report, 0, sizeof *report);
-    if (!best) return cudaErrorInvalidValue;
+    if (!best) {
+        return spipe_priv_refuse(&report->failure, cudaErrorInvalidValue,
+                                 "there is no description to put the best one into");
+    }
     SPIPE_TRY(spipe_desc_check(d, &report->failure));
     SPIPE_TRY(spipe_priv_may_tune(d, &report->failure));
     *best = *d;

@@ -339,6 +339,43 @@ static void test_no_lie(spipe_schedule_t schedule, work_t work) {
     SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
 
+/* Nor is a first chunk of another length: the source of a kept pipeline ends elsewhere. */
+static size_t left_to_give;
+
+static cudaError_t give(void *dst, size_t most, size_t *count, void *) {
+    *count = left_to_give < most ? left_to_give : most;
+    left_to_give -= *count;
+    memset(dst, 1, *count);
+    return cudaSuccess;
+}
+
+static cudaError_t take(const void *, size_t, size_t, void *) { return cudaSuccess; }
+
+static void test_open_end(const unsigned char *table) {
+    static const size_t lengths[] = {50, 50, 40, 50, N};
+    work_t work = {2, 0, 0, 1, table, 0};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    size_t k;
+    int good = 1;
+    d.chunk = CHUNK;
+    d.checked = 1;
+    spipe_add_source(&d, give, NULL, 1);
+    spipe_add_sink(&d, take, NULL, 1);
+    spipe_add_resident(&d, NULL, 64, SPIPE_ZERO);
+    spipe_add_temp(&d, 3);
+    spipe_add_stage(&d, "twice", work_stage, &work);
+    spipe_stage_replayable(&d, 0);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < sizeof lengths / sizeof *lengths; ++k) {
+        left_to_give = lengths[k];
+        good &= spipe_pipeline_run(p, &r) == cudaSuccess;
+    }
+    tap_ok(good, "a first chunk of another length is no lie: %s", r.failure.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
 static void test_replayable(spipe_schedule_t schedule, const unsigned char *table) {
     const work_t before = {2, 0, 0, 1, table, 0};
     work_t after[6];
@@ -401,6 +438,7 @@ int main(void) {
         test_past(schedules[s]);
         test_host_past(schedules[s]);
     }
+    test_open_end(table);
 #if defined(__HOSTCUDA__) && !defined(_WIN32)
     test_apart();
 #endif

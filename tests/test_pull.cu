@@ -334,6 +334,13 @@ static void test_failures(kind_t kind, const cudaStream_t *streams, int throws) 
     world_free(&w);
 }
 
+/* Whether a call was refused because of the loop, and says so; another refusal comes between. */
+static int refuses(const world_t *w, cudaError_t e) {
+    const spipe_failure_t f = *spipe_pipeline_failure(w->p);
+    (void)spipe_next(w->p, NULL, NULL);
+    return e == cudaErrorNotPermitted && f.error == e && strstr(f.message, "spipe_end");
+}
+
 static int says(const world_t *w, const char *words) {
     return strstr(spipe_pipeline_failure(w->p)->message, words) != NULL;
 }
@@ -396,7 +403,15 @@ static void test_refused(const cudaStream_t *streams) {
                spipe_pipeline_set_count(w.p, 10) == cudaErrorNotPermitted &&
                spipe_pipeline_set_host(w.p, 0, w.x.at) == cudaErrorNotPermitted,
            "other calls meanwhile: %s", r.failure.message);
+    tap_ok(refuses(&w, spipe_pipeline_set_count(w.p, 10)) &&
+               refuses(&w, spipe_pipeline_set_host(w.p, 0, w.x.at)) &&
+               refuses(&w, spipe_pipeline_enqueue(w.p, streams[0])) &&
+               refuses(&w, spipe_pipeline_run(w.p, NULL)) &&
+               refuses(&w, spipe_pipeline_wait(w.p, NULL)) &&
+               refuses(&w, spipe_pipeline_set_timeline(w.p, NULL)),
+           "each of them leaves a sentence: %s", spipe_pipeline_failure(w.p)->message);
     SPIPE_CHECK(spipe_end(w.p, NULL));
+    tap_ok(!spipe_pipeline_failure(w.p)->message[0], "which is none of the loop's");
     SPIPE_CHECK(spipe_pipeline_set_count(w.p, 500));
     tap_ok(loop(&w, streams, 1, SIZE_MAX, &k) == cudaSuccess && k == 5,
            "after the end another count may be set");

@@ -13,7 +13,7 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     free((void *)c->full);
     spipe_priv_sync_destroy(c->sync);
     memset(c, 0, sizeof *c);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
@@ -26,7 +26,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->stride = (bytes + 255) & ~(size_t)255;
     c->capacity = capacity;
     if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&c->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&c->device)));
     c->self = c;
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
@@ -38,7 +38,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
         }
     }
     if (e != cudaSuccess) (void)spipe_channel_destroy(c);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
@@ -57,7 +57,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_sent;
     }
     spipe_priv_unlock(c->sync);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
@@ -75,5 +75,5 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
         if (e == cudaSuccess) ++c->num_received;
     }
     spipe_priv_unlock(c->sync);
-    return e;
+    return spipe_priv_take_error(e);
 }

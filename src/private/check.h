@@ -157,6 +157,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe
     return cudaSuccess;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_timeline(const struct spipe_timeline *timeline,
+                                                      spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(
+        timeline && !spipe_priv_watches(timeline),
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    return cudaSuccess;
+}
+
 /* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
@@ -183,9 +191,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is out of range");
-    SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !spipe_priv_watches(d->timeline),
-        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
                          "the resources are not made, were destroyed, or are another process's");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),

@@ -158,12 +158,14 @@ SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) 
 }
 
 /* A stage that promised to be replayable must enqueue what it did in the run before. Compared for
-   the first chunk of each run of a kept pipeline with the same arrays and count. */
+   the first chunk of each run of a kept pipeline, where the stage saw the same chunk: what depends
+   on its length or its memory may differ with them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, int stage,
-                                                    size_t batch, cudaGraph_t graph, size_t num) {
+                                                    const spipe_chunk_t *c, cudaGraph_t graph,
+                                                    size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
-    uint64_t hash = (uint64_t)14695981039346656037u;
-    const uint64_t before = p->trial.work[stage];
+    uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
+    const uint64_t saw = p->trial.work[stage].seen, before = p->trial.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -172,9 +174,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     free((void *)nodes);
     (void)cudaGetLastError(); /* clear the errors of unanswered queries */
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
-    p->trial.work[stage] = hash;
-    if (before == 0 || before == hash) return e;
-    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, batch,
+    spipe_priv_hash(&seen, &c->count, sizeof c->count);
+    spipe_priv_hash(&seen, &c->total, sizeof c->total);
+    spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
+    p->trial.work[stage].seen = seen;
+    p->trial.work[stage].enqueued = hash;
+    if (saw != seen || before == hash) return e;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
                            "the run before, and a replay would repeat the old; do not promise it, "
                            "or let the kernel read from device memory what changes",
@@ -195,7 +201,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {
-        e = p->trial.compare_work(p, op->stage, at->batch, graph, nodes);
+        e = p->trial.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);

@@ -52,7 +52,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, device)));
     memcpy(facts->name, properties.name, sizeof facts->name - 1);
     facts->memory_bytes = properties.totalGlobalMem;
     facts->device = device;
@@ -66,17 +66,18 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
     facts->integrated = properties.integrated;
     facts->numa_node = -1;
-    (void)cudaDriverGetVersion(&facts->driver_version);
+    (void)spipe_priv_take_error(cudaDriverGetVersion(&facts->driver_version));
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     if (!facts) return cudaErrorInvalidValue;
     memset(facts, 0, sizeof *facts);
-    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
+    if (device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     SPIPE_TRY(spipe_priv_device_facts(facts, device));
-    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
-    (void)cudaRuntimeGetVersion(&facts->runtime_version);
+    (void)spipe_priv_take_error(
+        cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest));
+    (void)spipe_priv_take_error(cudaRuntimeGetVersion(&facts->runtime_version));
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }

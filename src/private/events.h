@@ -3,13 +3,13 @@
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
-    SPIPE_TRY(cudaGetDevice(&pool->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&pool->device)));
     pool->sync = spipe_priv_sync_create();
     if (!pool->sync) return cudaErrorMemoryAllocation;
     pool->self = pool;
@@ -68,7 +68,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     free((void *)pool->free_events);
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, sizeof *pool);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
@@ -79,7 +79,7 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
     if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
     memset(timer, 0, sizeof *timer);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
@@ -90,23 +90,23 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
     if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->begin, stream);
+    return spipe_priv_take_error(cudaEventRecord(timer->begin, stream));
 }
 
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
     if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->end, stream);
+    return spipe_priv_take_error(cudaEventRecord(timer->end, stream));
 }
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(cudaEventSynchronize(timer->end));
-    return cudaEventElapsedTime(ms, timer->begin, timer->end);
+    SPIPE_TRY(spipe_priv_take_error(cudaEventSynchronize(timer->end)));
+    return spipe_priv_take_error(cudaEventElapsedTime(ms, timer->begin, timer->end));
 }

@@ -1,7 +1,8 @@
 /* ---- 7 host calls --------------------------------------------------------------------------
    Host functions in a stream's order; a worker thread that may call CUDA. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
-    return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
+    if (!fn) return cudaErrorInvalidValue;
+    return spipe_priv_take_error(cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user));
 }
 
 struct spipe_priv_job {
@@ -38,7 +39,7 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
     if (!worker) return cudaErrorInvalidValue;
     memset(worker, 0, sizeof *worker);
-    SPIPE_TRY(cudaGetDevice(&worker->device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&worker->device)));
     worker->sync = spipe_priv_sync_create();
     if (!worker->sync) return cudaErrorMemoryAllocation;
     worker->self = worker;
@@ -66,7 +67,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
     if (e != cudaSuccess) {
         if (job->reached) (void)cudaEventDestroy(job->reached);
         free(job);
-        return e;
+        return spipe_priv_take_error(e);
     }
     spipe_priv_lock(worker->sync);
     if (worker->first)

@@ -1,21 +1,25 @@
 /* ---- 6 memory ------------------------------------------------------------------------------
-   Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
+   Pinned memory, and what kind of memory a pointer is. Uses errors. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    return spipe_priv_take_error(
+        cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
 }
 
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
+    return ptr ? spipe_priv_take_error(cudaFreeHost(ptr)) : cudaSuccess;
+}
 
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
-    return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    return spipe_priv_take_error(
+        cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
 }
 
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
-    return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
+    return ptr ? spipe_priv_take_error(cudaHostUnregister(ptr)) : cudaErrorInvalidValue;
 }
 
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
@@ -34,10 +38,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* toolkits before 11 return this for a pageable pointer */
-        (void)cudaGetLastError();
-        return cudaSuccess;
-    }
+    (void)spipe_priv_take_error(e);
+    if (e == cudaErrorInvalidValue) return cudaSuccess; /* toolkits before 11, of a pageable one */
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost)
         *type = SPIPE_PRIV_PINNED;
@@ -47,8 +49,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     if (*type == SPIPE_PRIV_PINNED && !a.devicePointer) {
         /* The first calls of a thread do not start CUDA in it, and then CUDA does not say where the
            device sees the memory. This one starts it. */
-        SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        SPIPE_TRY(cudaPointerGetAttributes(&a, ptr));
+        SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+        SPIPE_TRY(spipe_priv_take_error(cudaPointerGetAttributes(&a, ptr)));
     }
     *device_pointer = a.devicePointer;
     return cudaSuccess;

@@ -12,8 +12,9 @@ SPIPE_PRIV_RARE void spipe_priv_copy_desc(spipe_desc_t *to, const spipe_desc_t *
     to->stamp = d->stamp;
 }
 
-/* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
-   copy across the end of what is pinned, in the middle of a run. */
+/* What kind of memory an array is, also where count is 0: what may be captured does not depend on
+   the count. Its first and its last byte must be of one kind: CUDA refuses a copy across the end of
+   what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
                                                      spipe_failure_t *f) {
     const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
@@ -23,9 +24,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     int last;
     a->type = SPIPE_PRIV_PAGEABLE;
     a->mapped = NULL;
-    if (bytes == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
+    if (!host) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
+    last = a->type;
+    if (bytes > 1) SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
                          "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
                          "is it too short, or pinned only in part?",
@@ -49,7 +51,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
         if (!spipe_priv_is_array(b) || !b->host) continue;
         if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         if (spipe_pin(b->host, r->desc.count * b->elem_bytes) != cudaSuccess) {
-            (void)cudaGetLastError();
             *done = 0;
             continue;
         }

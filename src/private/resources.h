@@ -27,7 +27,6 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t
     if (!at) return NULL;
     memset(at, 0, bytes);
     if (spipe_pin(at, bytes) == cudaSuccess) return at;
-    (void)cudaGetLastError();
     free(r->pinned_block);
     r->pinned_block = NULL;
     return NULL;
@@ -39,10 +38,7 @@ SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
     void *at;
     if (bytes == 0) return;
     at = spipe_priv_pin_block(r, bytes);
-    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return;
-    }
+    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) return;
     r->pinned.base = (unsigned char *)at;
     r->pinned.bytes = bytes;
 }
@@ -65,7 +61,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
-        (void)cudaGetLastError();
         return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",
                                  device);
     }
@@ -89,6 +84,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
                                              spipe_failure_t *failure) {
     const spipe_resources_limits_t own = spipe_resources_limits_default();
     const spipe_resources_limits_t *l = limits ? limits : &own;
+    const cudaError_t found = cudaPeekAtLastError();
     spipe_resources_t *r;
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
@@ -103,6 +99,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
     }
     e = spipe_priv_fill_resources(r, l, failure);
+    spipe_priv_leave_error(found);
     if (e == cudaSuccess)
         *resources = r;
     else
@@ -151,6 +148,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
 }
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
+    const cudaError_t found = cudaPeekAtLastError();
     cudaError_t e = cudaSuccess;
     spipe_priv_sync_t *sync;
     int before = 0;
@@ -167,8 +165,8 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_free_resources(r, &e);
     spipe_priv_sync_destroy(sync);
     (void)cudaSetDevice(before);
+    spipe_priv_leave_error(found);
     if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
     return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));
 }
 
@@ -179,7 +177,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     memset(usage, 0, sizeof *usage);
     if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
     if (r->others != r) {
-        SPIPE_TRY(cudaGetDevice(&device));
+        SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
         r = spipe_priv_resources_on(r, device);
         if (!r) return cudaErrorInvalidDevice;
     }

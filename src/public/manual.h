@@ -88,8 +88,10 @@ END EXAMPLE
                  dead, made by *_create, freed by *_destroy, never moved or copied while alive.
                  You may destroy one twice, or a zeroed one.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
-                 SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
-                 says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
+                 SPIPE_CHECK macros), and leaves the current device as it was. Its error is not
+                 left as CUDA's last error, but for SPIPE_LAUNCH, which stands for a launch. A run
+                 that fails says which stage and chunk, and how many chunks are whole, in a
+                 spipe_failure_t.
       Threads    different threads may use different objects; only one thread at a time may use an
                  object unless its comment says "any". Host stages, sources and sinks run on
                  threads of the library.
