@@ -158,6 +158,59 @@ static void test_past(spipe_schedule_t schedule) {
     }
 }
 
+/* The rest of the slot behind a shorter last chunk is a guard, too, however long it is. */
+enum {
+    MANY = 8000,
+    LARGE = 3000, /* so the last chunk has 2000 */
+    REST = 2000 + 700
+};
+
+static __global__ void copy_and_put(const unsigned char *x, unsigned char *y, size_t n,
+                                    size_t past) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+    if (i == 0 && past > 0) y[past] = 1;
+}
+
+static cudaError_t rest_stage(const spipe_chunk_t *c, void *user) {
+    const size_t past = c->count < LARGE ? *(const size_t *)user : 0;
+    return SPIPE_LAUNCH(copy_and_put, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
+                        c->count, past);
+}
+
+static cudaError_t host_rest_stage(const spipe_chunk_t *c, void *user) {
+    const size_t past = c->count < LARGE ? *(const size_t *)user : 0;
+    if (past > 0) SPIPE_BUF(c, 1, unsigned char)[past] = 1;
+    return cudaSuccess;
+}
+
+static void test_rest(spipe_schedule_t schedule) {
+    static unsigned char x[MANY], y[MANY];
+    static size_t none = 0, past = REST;
+    int host;
+    for (host = 0; host < 2; ++host) {
+        const int tool = SPIPE_PRIV_ASAN || pipe_sanitized(); /* a slot is one allocation there */
+        spipe_desc_t d = spipe_desc_default();
+        spipe_report_t r;
+        cudaError_t e;
+        if (tool && !host) continue;
+        d.count = MANY;
+        d.chunk = LARGE;
+        d.schedule = schedule;
+        d.checked = 1;
+        spipe_add_input(&d, x, 1);
+        spipe_add_output(&d, y, 1);
+        spipe_add_stage(&d, "copy", rest_stage, host ? &none : &past);
+        spipe_add_host_stage(&d, "host", host_rest_stage, host ? &past : &none, SPIPE_BIT(1),
+                             SPIPE_BIT(1));
+        e = spipe_run(&d, &r);
+        tap_ok(e == cudaErrorInvalidValue && r.failure.chunk == MANY / LARGE &&
+                   strstr(r.failure.message, host ? "'host' wrote past" : "'copy' wrote past"),
+               "%s, the rest of a slot: %s", spipe_schedule_name(schedule), r.failure.message);
+    }
+}
+
 static void test_host_past(spipe_schedule_t schedule) {
     static const long at[] = {CHUNK, -1, N % CHUNK};
     static const size_t bad[] = {2, 2, LAST};
@@ -437,6 +490,7 @@ int main(void) {
         test_replayable(schedules[s], table);
         test_past(schedules[s]);
         test_host_past(schedules[s]);
+        test_rest(schedules[s]);
     }
     test_open_end(table);
 #if defined(__HOSTCUDA__) && !defined(_WIN32)
