@@ -768,6 +768,10 @@ typedef struct spipe_desc {
       - a stage that writes before or past a buffer, or past the last chunk's elements: guard bytes
         show that. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of
         each slot is an allocation of its own instead, so that these tools see reads, too;
+      - elements of an output or a sink that no stage wrote, 8 bytes of them or more, at the ends of
+        a chunk 4: before the stages they are filled with a pattern;
+      - under AddressSanitizer, a source or sink that works beyond the memory that it was handed, or
+        when it has returned: in a checked run that is a block from malloc, freed afterwards;
       - an elementwise stage that writes into an input;
       - a host stage that writes into a buffer that it declared only to read;
       - a replayable stage that enqueues other work than in the pipeline's run before: other
@@ -5165,8 +5169,17 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
     return cudaErrorUnknown;
 }
 
-/* Why a call of the user's failed, in words; its error is e, or what was noted. */
-SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+/* Why a call of the user's failed, in words; its error is e, or what was noted. A number that is no
+   error of CUDA's may be another library's, or EOF. */
+SPIPE_PRIV_RARE const char *spipe_priv_why(spipe_priv_note_t *n, cudaError_t *e) {
+    const char *name = n->error == cudaSuccess ? cudaGetErrorName(*e) : "";
+    if (strncmp(name, "unrecognized", 12) == 0) {
+        snprintf(n->text, sizeof n->text,
+                 "it returned %d, which is no cudaError_t; return cudaSuccess, an error of CUDA's, "
+                 "or in a stage what spipe_chunk_fail gives",
+                 (int)*e);
+        return n->text;
+    }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
     return n->text;
@@ -7246,9 +7259,26 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
+/* What a function of the user's is handed in place of a slot's memory: in a checked run a block of
+   its own, so that AddressSanitizer sees what it does outside of it, or when it has returned. */
+SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, const void *slot,
+                                          size_t bytes) {
+    void *block = p->request.desc.checked ? malloc(bytes + 1) : NULL;
+    if (!block) return (void *)(uintptr_t)slot;
+    memcpy(block, slot, bytes);
+    return block;
+}
+
+/* Takes it back; to: where it is copied to, or NULL. */
+SPIPE_PRIV_RARE void spipe_priv_take_back(void *block, const void *slot, void *to, size_t bytes) {
+    if (block == slot) return;
+    if (to) memcpy(to, block, bytes);
+    free(block);
+}
+
 /* Why a source or sink failed, in words for the failure. */
-SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
-                                              const spipe_priv_note_t *note, cudaError_t *e) {
+SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b, spipe_priv_note_t *note,
+                                              cudaError_t *e) {
     const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
     return why ? why : spipe_priv_why(note, e);
 }
@@ -7286,9 +7316,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         if (!block) copied = cudaErrorMemoryAllocation;
     }
     for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
+        void *into = block ? block : to, *lent;
         if (n > left) n = left;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                        b->source_at(block ? block : to, low, n, b->user), cudaErrorUnknown);
+        lent = b->on_device && !block ? into : spipe_priv_hand_out(p, into, n * size);
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
+                        cudaErrorUnknown);
+        spipe_priv_take_back(lent, into, into, n * size);
         SPIPE_PRIV_COPIED(n * size, 0);
         if (e != cudaSuccess) break;
         if (!block) continue;
@@ -7308,13 +7341,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t bytes = at->count * b->elem_bytes, ticket_bytes = at->count * b->ticket_bytes;
+    unsigned char *data = at->slot->pin_in[i], *tickets = spipe_priv_tickets(p, at->slot, i);
+    void *lent = spipe_priv_hand_out(p, data, bytes);
+    void *lent_tickets = spipe_priv_hand_out(p, tickets, ticket_bytes);
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
-                            at->count, b->user),
-                    cudaErrorUnknown);
+                    b->work(lent, lent_tickets, at->first, at->count, b->user), cudaErrorUnknown);
+    spipe_priv_take_back(lent, data, data, bytes);
+    spipe_priv_take_back(lent_tickets, tickets, NULL, ticket_bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
@@ -7331,10 +7368,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
+        const size_t bytes = want * spipe_priv_given_bytes(b);
+        void *lent = spipe_priv_hand_out(p, dst, bytes);
         size_t n = SIZE_MAX; /* to see whether the source sets it */
         cudaError_t e;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(lent, want, &n, b->user),
                         cudaErrorUnknown);
+        spipe_priv_take_back(lent, dst, dst, bytes);
         if (e != cudaSuccess) {
             return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
                                               want);
@@ -7529,14 +7569,16 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
                                                   const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const unsigned char *from = at->slot->pin_out[i];
+    const size_t bytes = at->count * b->elem_bytes;
+    void *lent = spipe_priv_hand_out(p, at->slot->pin_out[i], bytes);
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink ? b->sink(from, at->count, at->first, b->user)
-                            : b->sink_at(from, at->first, at->count, b->user),
+                    b->sink ? b->sink(lent, at->count, at->first, b->user)
+                            : b->sink_at(lent, at->first, at->count, b->user),
                     cudaErrorUnknown);
+    spipe_priv_take_back(lent, at->slot->pin_out[i], NULL, bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     return spipe_priv_function_failed(p, i, &note, e, at->batch, "sink of buffer", at->first,
@@ -8003,10 +8045,107 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
+/* Bytes of a random-looking pattern, from number `from` on. Elements of an output carry it before
+   the stages; where they still do after them, no stage has written. */
+SPIPE_PRIV_RARE void spipe_priv_pattern(unsigned char *to, size_t from, size_t bytes) {
+    for (; bytes > 0; --bytes, ++from) {
+        uint32_t x = (uint32_t)from * 2654435761u;
+        x = (x ^ x >> 15) * 739982445u;
+        *to++ = (unsigned char)((x ^ x >> 12) >> 24);
+    }
+}
+
+/* Elements in a row that carry the pattern, and the first of them; 0: there are none. By chance a
+   stage writes 8 bytes of it once in 2^64 times; at a chunk's ends, where a kernel that does too
+   little stops, 4 bytes are enough. */
+SPIPE_PRIV_RARE size_t spipe_priv_unwritten(const unsigned char *seen, const unsigned char *pattern,
+                                            size_t count, size_t size, size_t *first) {
+    size_t i, n;
+    for (i = 0; i < count; i += n + 1) {
+        for (n = 0; i + n < count; ++n) {
+            if (memcmp(seen + (i + n) * size, pattern + (i + n) * size, size) != 0) break;
+        }
+        *first = i;
+        if (n * size >= (i == 0 || i + n == count ? 4u : 8u)) return n;
+    }
+    return 0;
+}
+
+/* Writes the pattern into what stages are to write of a buffer: memory on the device, or the slot
+   where there is none, and the mirrors of host stages that write without reading. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_mark_output(const spipe_priv_pipeline_t *p, int i,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at,
+                                                   const unsigned char *pattern, size_t bytes) {
+    const spipe_priv_slot_t *slot = at->slot;
+    unsigned char *data = slot->dev[i] ? slot->dev[i] : slot->pin_out[i];
+    int s;
+    SPIPE_TRY(cudaMemcpyAsync(data, pattern, bytes, cudaMemcpyDefault, op->stream));
+    for (s = 0; s < p->request.desc.num_stages && slot->mirror; ++s) {
+        const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+        if (!stage->host || !(stage->writes & ~stage->reads & SPIPE_BIT(i))) continue;
+        memcpy(slot->mirror[s][i], pattern, bytes);
+    }
+    return cudaStreamSynchronize(op->stream);
+}
+
+/* Looks whether anything has written all of a buffer. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, int i,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at,
+                                                    unsigned char *pattern, size_t bytes) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const spipe_priv_slot_t *slot = at->slot;
+    const unsigned char *data = slot->dev[i] ? slot->dev[i] : slot->pin_out[i];
+    const int pulled = p->request.desc.num_stages == 0;
+    unsigned char *seen = pattern + bytes;
+    size_t n, first = 0;
+    SPIPE_TRY(cudaMemcpyAsync(seen, data, bytes, cudaMemcpyDefault, op->stream));
+    SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    n = spipe_priv_unwritten(seen, pattern, at->count, b->elem_bytes, &first);
+    if (n == 0) return cudaSuccess;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->batch,
+                           "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
+                           "has %zu from %zu; %s",
+                           pulled ? "nothing" : "no stage", at->first + first,
+                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
+                           at->position, at->count, at->first,
+                           pulled ? "was it released before the work on it, or is a grid too small?"
+                                  : "is the grid too small?");
+}
+
+/* Marks the outputs before the stages, or looks for the mark after them. An in/out buffer has
+   elements to keep; an output that is used in place may be an input, too. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_outputs(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                               const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t bytes = at->count * b->elem_bytes;
+        unsigned char *pattern;
+        cudaError_t e;
+        if (b->kind == SPIPE_INOUT || !spipe_priv_goes_out(b)) continue;
+        if (!at->slot->dev[i] && !at->slot->pin_out[i]) continue;
+        pattern = (unsigned char *)malloc(2 * bytes + 1);
+        if (!pattern) return cudaErrorMemoryAllocation;
+        spipe_priv_pattern(pattern, at->first * b->elem_bytes, bytes);
+        if (op->step == SPIPE_PRIV_STEP_IN)
+            e = spipe_priv_mark_output(p, i, op, at, pattern, bytes);
+        else
+            e = spipe_priv_check_output(p, i, op, at, pattern, bytes);
+        free(pattern);
+        if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+}
+
 /* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
+    if (op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT) {
+        return spipe_priv_outputs(p, op, at);
+    }
     if (op->step != SPIPE_PRIV_STEP_STAGE && op->step != SPIPE_PRIV_STEP_HOST_END) {
         return cudaSuccess;
     }

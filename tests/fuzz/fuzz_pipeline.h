@@ -579,6 +579,20 @@ static inline void fuzz_check_part(const fuzz_world_t *w, int i, const spipe_rep
                why->chunk, why->chunks_whole, why->message);
 }
 
+/* A checked run finds an output that no stage writes, of elements of so many bytes or more; but not
+   one in device memory that is used in place. */
+static inline int fuzz_is_unwritten(const fuzz_world_t *w, size_t least) {
+    const fuzz_scene_t *s = w->scene;
+    int i, unwritten = 0;
+    for (i = 0; i < s->num_buffers; ++i) {
+        const fuzz_buffer_t *f = &s->buffers[i];
+        const int in_place = f->memory == FUZZ_DEVICE && s->schedule == SPIPE_ZERO_COPY;
+        unwritten |= (f->kind == SPIPE_OUTPUT || f->kind == SPIPE_SINK) && f->writers == 0 &&
+                     f->elem_bytes >= least && (least == 1 || f->kind == SPIPE_SINK || !in_place);
+    }
+    return s->checked && unwritten && w->count > 0;
+}
+
 /* The error is one that somebody gave on purpose, and it says whose. */
 static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spipe_report_t *r,
                                       int ends_well) {
@@ -599,6 +613,7 @@ static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spip
         given = 1;
     }
     given |= !ends_well && e == cudaErrorInvalidValue;
+    given |= fuzz_is_unwritten(w, 1) && strstr(f->message, "no stage wrote") != NULL;
     given |= s->progress && s->stop_at > 0 && e == SPIPE_STOPPED;
     FUZZ_CHECK(w, given, "error %s, given by nobody: %s", cudaGetErrorName(e), f->message);
     FUZZ_CHECK(w, f->error == e && f->message[0], "the report says %s (%s)",
@@ -637,6 +652,7 @@ static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report
     (void)fuzz_true_count(s, w->count, &ends_well);
     if (e == cudaSuccess) {
         FUZZ_CHECK(w, ends_well, "success, with a source that ended early");
+        FUZZ_CHECK(w, !fuzz_is_unwritten(w, 4), "nobody missed an output");
         FUZZ_CHECK(w, r->failure.chunks_whole == chunks, "%zu of %zu chunks whole",
                    r->failure.chunks_whole, chunks);
         for (i = 0; i < s->num_stages; ++i) {
