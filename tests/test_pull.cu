@@ -217,6 +217,7 @@ static void test_early(kind_t kind, const cudaStream_t *streams) {
         wrong += spipe_end(w.p, &r) != cudaSuccess;
         const size_t whole = stop < 10 ? stop : 10;
         wrong += wrong_in(&w, 100 * whole) + (r.chunks_done != whole);
+        wrong += r.failure.chunks_whole != whole;
         wrong += whole < 10 && at(w.y.at, 100 * whole) != 0xA5A5; /* not written */
         if (kind == ARRAYS) {                                     /* and from the beginning again */
             wrong += loop(&w, streams, 1, SIZE_MAX, &taken) != cudaSuccess || wrong_in(&w, 1000);

@@ -25,7 +25,10 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
-    if (!p->pull.active) return;
+    if (!p->pull.active) {
+        p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+        return;
+    }
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
     }
