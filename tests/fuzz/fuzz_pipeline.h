@@ -52,6 +52,7 @@ typedef struct fuzz_world {
 static const char *fuzz_what = ""; /* what a failed check prints after its own words */
 
 static inline void fuzz_print(const fuzz_scene_t *s) {
+    static const char *const hows[] = {"", " positioned", " split"};
     int i, k;
     fprintf(stderr,
             "count %zu%s then %zu chunk %zd depth %zd threads %zd %s staging %d way %d x %d"
@@ -67,9 +68,8 @@ static inline void fuzz_print(const fuzz_scene_t *s) {
         fprintf(stderr,
                 "  buffer %d kind %d%s elem %zu memory %d halo %zu+%zu edge %d how %d"
                 " gives %zu fails %d at %zu\n",
-                i, f->kind, f->positioned ? " positioned" : (f->split ? " split" : ""),
-                f->elem_bytes, f->memory, f->before, f->after, f->edge, f->how, f->gives, f->fails,
-                f->fails_at);
+                i, f->kind, hows[f->positioned ? 1 : 2 * f->split], f->elem_bytes, f->memory,
+                f->before, f->after, f->edge, f->how, f->gives, f->fails, f->fails_at);
     }
     for (i = 0; i < s->num_stages; ++i) {
         const fuzz_stage_t *st = &s->stages[i];

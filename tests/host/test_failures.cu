@@ -277,7 +277,8 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
     cudaError_t e;
-    const long guards = SPIPE_PRIV_ASAN ? 0 : 8, copies = checked ? 2 + 2 + guards : 2;
+    const long guards = SPIPE_PRIV_ASAN ? 0 : 8;
+    const long copies = checked ? 2 + 2 + guards : 2;
     int whole;
     size_t together = 1, behind = 0;
     pipe_randomise(w.x);
