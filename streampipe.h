@@ -91,8 +91,10 @@ END EXAMPLE
                  its own input elements, with their halo. Where a stage sums floats by chunk, other
                  chunks give other last digits: set desc.chunk, and mark the stage ordered.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
-                 SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
-                 says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
+                 SPIPE_CHECK macros), and leaves the current device as it was. Its error is not
+                 left as CUDA's last error, but for SPIPE_LAUNCH, which stands for a launch. A run
+                 that fails says which stage and chunk, and how many chunks are whole, in a
+                 spipe_failure_t.
       Streams    a run by spipe_run, spipe_pipeline_run or spipe_next starts after the work that is
                  on the default stream when it begins, as cudaMemcpy would, if an array is in
                  pinned or device memory: a kernel there may still write it. Work on other
@@ -808,6 +810,10 @@ typedef struct spipe_desc {
       - a stage that writes before or past a buffer, or past the last chunk's elements: guard bytes
         show that. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of
         each slot is an allocation of its own instead, so that these tools see reads, too;
+      - elements of an output or a sink that no stage wrote, 8 bytes of them or more, at the ends of
+        a chunk 4: before the stages they are filled with a pattern;
+      - under AddressSanitizer, a source or sink that works beyond the memory that it was handed, or
+        when it has returned: in a checked run that is a block from malloc, freed afterwards;
       - an elementwise stage that writes into an input;
       - a host stage that writes into a buffer that it declared only to read;
       - a replayable stage that enqueues other work than in the pipeline's run before: other
@@ -1124,8 +1130,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                pipeline stays as it was; after another error it must be set again before it runs.
                cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
                again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too). plan,
-               failure: valid until the next call; NULL for NULL.
+               under way, on another thread or around the stage that calls (destroy, too); the
+               sentence is in the report alone. plan, failure: valid until the next call; NULL for
+               NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
@@ -1146,7 +1153,7 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
     timeline   in      begun with spipe_timeline_default of streampipe_timeline.h; NULL = do not
                        record. Yours; must live until it is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue (a timeline that was not begun);
-               cudaErrorInvalidResourceHandle (p is NULL).
+               cudaErrorInvalidResourceHandle (p is NULL). spipe_pipeline_failure says why.
     Blocks     until work under way has ended.   Threads  one at a time.   Callback  no.
     Capture    no.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
@@ -1673,6 +1680,19 @@ SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
 
+/* What a call returns is not left as CUDA's last error: the user's next check would meet it again.
+   An error that was there before stays. */
+SPIPE_API cudaError_t spipe_priv_take_error(cudaError_t e) {
+    if (e != cudaSuccess && e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    return e;
+}
+
+/* The same where calls of CUDA may have failed that are not told of. found: CUDA's last error when
+   the call began. */
+SPIPE_PRIV_RARE void spipe_priv_leave_error(cudaError_t found) {
+    if (cudaPeekAtLastError() != found) (void)cudaGetLastError();
+}
+
 SPIPE_PRIV_RARE void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;
@@ -1751,7 +1771,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, device)));
     memcpy(facts->name, properties.name, sizeof facts->name - 1);
     facts->memory_bytes = properties.totalGlobalMem;
     facts->device = device;
@@ -1765,17 +1785,18 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
     facts->integrated = properties.integrated;
     facts->numa_node = -1;
-    (void)cudaDriverGetVersion(&facts->driver_version);
+    (void)spipe_priv_take_error(cudaDriverGetVersion(&facts->driver_version));
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     if (!facts) return cudaErrorInvalidValue;
     memset(facts, 0, sizeof *facts);
-    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
+    if (device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     SPIPE_TRY(spipe_priv_device_facts(facts, device));
-    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
-    (void)cudaRuntimeGetVersion(&facts->runtime_version);
+    (void)spipe_priv_take_error(
+        cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest));
+    (void)spipe_priv_take_error(cudaRuntimeGetVersion(&facts->runtime_version));
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
@@ -1798,6 +1819,26 @@ SPIPE_API enum cudaStreamCaptureMode spipe_priv_set_mode(enum cudaStreamCaptureM
 
 SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
     return spipe_priv_set_mode(cudaStreamCaptureModeThreadLocal);
+}
+
+/* What a thread had when it called the library, and has again when the call ends. */
+typedef struct spipe_priv_visit {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t found; /* CUDA's last error */
+    void *thrown;      /* a C++ exception of a function of the user's, to be thrown then; or NULL */
+} spipe_priv_visit_t;
+
+SPIPE_API spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) {
+    spipe_priv_visit_t c;
+    c.found = cudaPeekAtLastError();
+    c.mode = spipe_priv_set_mode(mode);
+    c.thrown = NULL;
+    return c;
+}
+
+SPIPE_API void spipe_priv_depart(const spipe_priv_visit_t *c) {
+    (void)spipe_priv_set_mode(c->mode);
+    spipe_priv_leave_error(c->found);
 }
 
 /* ---- src/private/objects.h ---- */
@@ -1904,7 +1945,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     *value = 0;
     if ((int)priority < 0 || priority > SPIPE_PRIORITY_HIGH) return cudaErrorInvalidValue;
     if (priority == SPIPE_PRIORITY_DEFAULT) return cudaSuccess;
-    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
     if (priority == SPIPE_PRIORITY_LOW) *value = least;
     if (priority == SPIPE_PRIORITY_MEDIUM) *value = (least + greatest) / 2;
     if (priority == SPIPE_PRIORITY_HIGH) *value = greatest;
@@ -1916,7 +1957,8 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
     SPIPE_TRY(spipe_priority_value(priority, &value));
-    return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
+    return spipe_priv_take_error(
+        cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value));
 }
 
 /* Makes an event on a device and records it on a stream, which must be of that device. */
@@ -1977,7 +2019,7 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     SPIPE_TRY(spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device));
     e = cudaStreamWaitEvent(waiter, event, 0);
     spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
@@ -1991,7 +2033,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     }
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
-    return spipe_priv_end_destroy(&pool->owner, forked, e);
+    return spipe_priv_end_destroy(&pool->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
@@ -2053,13 +2095,13 @@ SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
 SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
                                             int may_wait) {
     size_t pick = 0;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e = cudaSuccess;
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
     if (!pool) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
@@ -2076,7 +2118,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
         *stream = pool->streams[pick];
     }
     spipe_priv_unlock(pool->sync);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e != cudaSuccess) spipe_priv_end_call_on(&pool->owner, 0); /* else release ends it */
     return e;
 }
@@ -2151,7 +2193,7 @@ SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
@@ -2224,7 +2266,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     free((void *)pool->free_events);
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_event_pool_t, owner));
-    return spipe_priv_end_destroy(&pool->owner, forked, e);
+    return spipe_priv_end_destroy(&pool->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
@@ -2235,7 +2277,7 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     if (timer->begin && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
     if (timer->end && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
     memset(timer, 0, offsetof(spipe_timer_t, owner));
-    return spipe_priv_end_destroy(&timer->owner, forked, e);
+    return spipe_priv_end_destroy(&timer->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
@@ -2246,7 +2288,7 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 /* Records the timer's begin, or its end. */
@@ -2257,7 +2299,7 @@ SPIPE_API cudaError_t spipe_priv_timer_record(spipe_timer_t *timer, int end, cud
     SPIPE_TRY(spipe_priv_begin_call_there(&timer->owner, timer, 1, &before));
     e = cudaEventRecord(end ? timer->end : timer->begin, stream);
     spipe_priv_end_call_there(&timer->owner, 1, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
@@ -2270,17 +2312,17 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     float took = 0.0f;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&timer->owner, timer, 1));
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaEventSynchronize(timer->end);
     if (e == cudaSuccess) e = cudaEventSynchronize(timer->begin); /* of another stream, or later */
     if (e == cudaSuccess) e = cudaEventElapsedTime(&took, timer->begin, timer->end);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess && took < 0.0f) e = cudaErrorInvalidResourceHandle;
     spipe_priv_end_call_on(&timer->owner, 1);
     if (e == cudaSuccess) *ms = took;
@@ -2289,46 +2331,46 @@ SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
 
 /* ---- src/private/pinned.h ---- */
 /* ---- 6 memory ------------------------------------------------------------------------------
-   Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
+   Pinned memory, and what kind of memory a pointer is. Uses errors. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr) return cudaSuccess;
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     e = cudaFreeHost(ptr);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     e = cudaHostUnregister(ptr);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
@@ -2348,10 +2390,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* toolkits before 11 return this for a pageable pointer */
-        (void)cudaGetLastError();
-        return cudaSuccess;
-    }
+    (void)spipe_priv_take_error(e);
+    if (e == cudaErrorInvalidValue) return cudaSuccess; /* toolkits before 11, of a pageable one */
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost)
         *type = SPIPE_PRIV_PINNED;
@@ -2361,8 +2401,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     if (*type == SPIPE_PRIV_PINNED && !a.devicePointer) {
         /* The first calls of a thread do not start CUDA in it, and then CUDA does not say where the
            device sees the memory. This one starts it. */
-        SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        SPIPE_TRY(cudaPointerGetAttributes(&a, ptr));
+        SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+        SPIPE_TRY(spipe_priv_take_error(cudaPointerGetAttributes(&a, ptr)));
     }
     *device_pointer = a.devicePointer;
     return cudaSuccess;
@@ -2397,7 +2437,8 @@ SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
 /* ---- 7 host calls --------------------------------------------------------------------------
    Host functions in a stream's order; a worker thread that may call CUDA. Uses streams, objects. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
-    return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
+    if (!fn) return cudaErrorInvalidValue;
+    return spipe_priv_take_error(cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user));
 }
 
 struct spipe_priv_job {
@@ -2409,7 +2450,7 @@ struct spipe_priv_job {
 
 SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t reached;
     (void)cudaSetDevice(w->owner.device);
     spipe_priv_lock(w->sync);
@@ -2422,9 +2463,9 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
         w->first = job->next;
         w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
-        mode = spipe_priv_own_calls();
+        visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         reached = cudaEventSynchronize(job->reached);
-        (void)spipe_priv_set_mode(mode);
+        spipe_priv_depart(&visit);
         job->fn(reached, job->user);
         (void)cudaEventDestroy(job->reached);
         free(job);
@@ -2483,7 +2524,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
         free(job);
     }
     spipe_priv_end_call_there(&worker->owner, 0, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
@@ -2543,14 +2584,14 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
     if (c->device_memory && !forked) {
-        const enum cudaStreamCaptureMode mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+        const spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
         spipe_priv_keep_error(&e, cudaFree(c->device_memory));
-        (void)spipe_priv_set_mode(mode);
+        spipe_priv_depart(&visit);
     }
     free((void *)c->full);
     spipe_priv_sync_destroy(c->sync);
     memset(c, 0, offsetof(spipe_channel_t, owner));
-    return spipe_priv_end_destroy(&c->owner, forked, e);
+    return spipe_priv_end_destroy(&c->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
@@ -2567,16 +2608,16 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
-        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
+        const spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         c->empty = c->full + capacity;
         e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
-        (void)spipe_priv_set_mode(mode);
+        spipe_priv_depart(&visit);
         for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
             e = spipe_event_create(&c->full[i]);
         }
     }
     if (e != cudaSuccess) (void)spipe_channel_destroy(c);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
@@ -2598,7 +2639,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
     }
     spipe_priv_unlock(c->sync);
     spipe_priv_end_call_there(&c->owner, 0, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
@@ -2619,7 +2660,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
     }
     spipe_priv_unlock(c->sync);
     spipe_priv_end_call_there(&c->owner, 0, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 /* ---- src/private/hooks.h ---- */
@@ -2646,7 +2687,7 @@ typedef enum spipe_priv_reading {
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Several GPUs: called in place of spipe_run's own code. */
-    cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
+    cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report, spipe_priv_visit_t *visit);
     /* Several GPUs: position in the whole of the next batch that this GPU does. */
     size_t (*next_batch)(struct spipe_priv_pipeline *p);
     /* And what became of reading the sources for it. */
@@ -3229,9 +3270,9 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device,
                                                    int *driver) {
     struct cudaDeviceProp properties;
-    if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
-    SPIPE_TRY(cudaDriverGetVersion(driver));
+    if (*device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(device)));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, *device)));
+    SPIPE_TRY(spipe_priv_take_error(cudaDriverGetVersion(driver)));
     (void)snprintf(name, bytes, "%s", properties.name);
     return cudaSuccess;
 }
@@ -3501,6 +3542,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe
     return cudaSuccess;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_timeline(const struct spipe_timeline *timeline,
+                                                      spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(
+        timeline && !spipe_priv_watches(timeline),
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    return cudaSuccess;
+}
+
 /* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
@@ -3527,9 +3576,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is out of range");
-    SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !spipe_priv_watches(d->timeline),
-        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",
@@ -4849,7 +4896,8 @@ typedef struct spipe_priv_provider {
     void (*between)(struct spipe_priv_pipeline *p);
     /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
        became of it; 0: spipe_run must make it, or e and f say why there can be none. */
-    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
+    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f,
+               spipe_priv_visit_t *visit);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -5066,8 +5114,12 @@ typedef struct spipe_priv_trial {
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-    uint64_t work[SPIPE_MAX_STAGES]; /* checked runs: hash of what a stage enqueued; 0 = unknown */
-    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
+
+    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
+        uint64_t seen, enqueued;
+    } work[SPIPE_MAX_STAGES];
+
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
 
@@ -5169,8 +5221,8 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    spipe_priv_owner_t owner;        /* of a kept pipeline */
-    enum cudaStreamCaptureMode mode; /* of the thread that calls, for functions of the user's */
+    spipe_priv_owner_t owner; /* of a kept pipeline */
+    spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
@@ -5478,8 +5530,10 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
     return cudaErrorUnknown;
 }
 
-/* Why a call of the user's failed, in words; its error is e, or what was noted. */
-SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+/* Why a call of the user's failed, in words; its error is e, or what was noted. A number that is no
+   error of CUDA's may be another library's, or EOF. */
+SPIPE_PRIV_RARE const char *spipe_priv_why(spipe_priv_note_t *n, cudaError_t *e) {
+    const char *name = n->error == cudaSuccess ? cudaGetErrorName(*e) : "";
     if (n->error == cudaSuccess && *e == cudaErrorNotReady) {
         return "it returned cudaErrorNotReady, which cudaStreamQuery and cudaEventQuery leave as "
                "CUDA's last error; clear it after them with cudaGetLastError, or return another";
@@ -5488,6 +5542,13 @@ SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError
         return "invalid configuration: a grid has at most 2147483647 x 65535 x 65535 blocks, a "
                "block 1024 threads; SPIPE_LAUNCH names the grid if it is given the chunk, not its "
                "stream";
+    }
+    if (strncmp(name, "unrecognized", 12) == 0) {
+        snprintf(n->text, sizeof n->text,
+                 "it returned %d, which is no cudaError_t; return cudaSuccess, an error of CUDA's, "
+                 "or in a stage what spipe_chunk_fail gives",
+                 (int)*e);
+        return n->text;
     }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
@@ -5662,8 +5723,9 @@ SPIPE_PRIV_RARE void spipe_priv_copy_desc(spipe_desc_t *to, const spipe_desc_t *
     to->stamp = d->stamp;
 }
 
-/* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
-   copy across the end of what is pinned, in the middle of a run. */
+/* What kind of memory an array is, also where count is 0: what may be captured does not depend on
+   the count. Its first and its last byte must be of one kind: CUDA refuses a copy across the end of
+   what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
                                                      spipe_failure_t *f) {
     const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
@@ -5674,9 +5736,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     a->type = SPIPE_PRIV_PAGEABLE;
     a->pins = 0;
     a->mapped = NULL;
-    if (bytes == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
+    if (!host) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
+    last = a->type;
+    if (bytes > 1) SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
                          "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
                          "is it too short, or pinned only in part?",
@@ -5854,17 +5917,19 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     spipe_priv_request_t r;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
     memset(plan, 0, sizeof *plan);
     SPIPE_TRY(kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure));
     memset(&r, 0, sizeof r);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaGetDevice(&r.device);
-    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    mode = spipe_priv_own_calls();
-    e = spipe_priv_request_begin(&r, d, kept, failure);
-    (void)spipe_priv_set_mode(mode);
+    if (e == cudaSuccess)
+        e = spipe_priv_request_begin(&r, d, kept, failure);
+    else
+        (void)spipe_priv_no_device(failure, e);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
     if (e != cudaSuccess) return e;
     w = spipe_priv_request_work(&r, -1.0);
@@ -6016,7 +6081,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
-    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    (void)spipe_priv_take_error(e);
     if (!p->request.desc.checked && spipe_priv_stays(p, e)) {
         return spipe_priv_fail_between(p, e, batch);
     }
@@ -6702,7 +6767,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
         m->pageable = p->plan.pageable_slots;
         if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
-        (void)cudaGetLastError();
         free(m->pinned_base);
         m->pinned_base = NULL;
     }
@@ -7647,9 +7711,26 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
+/* What a function of the user's is handed in place of a slot's memory: in a checked run a block of
+   its own, so that AddressSanitizer sees what it does outside of it, or when it has returned. */
+SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, const void *slot,
+                                          size_t bytes) {
+    void *block = p->request.desc.checked ? malloc(bytes + 1) : NULL;
+    if (!block) return (void *)(uintptr_t)slot;
+    memcpy(block, slot, bytes);
+    return block;
+}
+
+/* Takes it back; to: where it is copied to, or NULL. */
+SPIPE_PRIV_RARE void spipe_priv_take_back(void *block, const void *slot, void *to, size_t bytes) {
+    if (block == slot) return;
+    if (to) memcpy(to, block, bytes);
+    free(block);
+}
+
 /* Why a source or sink failed, in words for the failure. */
-SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
-                                              const spipe_priv_note_t *note, cudaError_t *e) {
+SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b, spipe_priv_note_t *note,
+                                              cudaError_t *e) {
     const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
     return why ? why : spipe_priv_why(note, e);
 }
@@ -7690,9 +7771,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         if (!block) copied = cudaErrorMemoryAllocation;
     }
     for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
+        void *into = block ? block : to, *lent;
         if (n > left) n = left;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                        b->source_at(block ? block : to, low, n, b->user), cudaErrorUnknown);
+        lent = b->on_device && !block ? into : spipe_priv_hand_out(p, into, n * size);
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
+                        cudaErrorUnknown);
+        spipe_priv_take_back(lent, into, into, n * size);
         SPIPE_PRIV_COPIED(n * size, 0);
         if (e != cudaSuccess) break;
         if (!block) continue;
@@ -7712,13 +7796,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t bytes = at->count * b->elem_bytes, ticket_bytes = at->count * b->ticket_bytes;
+    unsigned char *data = at->slot->pin_in[i], *tickets = spipe_priv_tickets(p, at->slot, i);
+    void *lent = spipe_priv_hand_out(p, data, bytes);
+    void *lent_tickets = spipe_priv_hand_out(p, tickets, ticket_bytes);
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
-                            at->count, b->user),
-                    cudaErrorUnknown);
+                    b->work(lent, lent_tickets, at->first, at->count, b->user), cudaErrorUnknown);
+    spipe_priv_take_back(lent, data, data, bytes);
+    spipe_priv_take_back(lent_tickets, tickets, NULL, ticket_bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
@@ -7735,10 +7823,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
+        const size_t bytes = want * spipe_priv_given_bytes(b);
+        void *lent = spipe_priv_hand_out(p, dst, bytes);
         size_t n = SIZE_MAX; /* to see whether the source sets it */
         cudaError_t e;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(lent, want, &n, b->user),
                         cudaErrorUnknown);
+        spipe_priv_take_back(lent, dst, dst, bytes);
         if (e != cudaSuccess) {
             return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
                                               want);
@@ -7846,9 +7937,10 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
     spipe_priv_unlock(p->sync);
 }
 
-/* Whether nothing more has to be read for a batch. */
+/* Whether nothing more has to be read for a batch, nor for one beyond the end of a loop. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked);
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked) ||
+           batch >= SPIPE_PRIV_LOAD(p->run.num_batches);
 }
 
 /* The first buffer of a kind; -1 = there is none. */
@@ -7933,14 +8025,16 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
                                                   const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const unsigned char *from = at->slot->pin_out[i];
+    const size_t bytes = at->count * b->elem_bytes;
+    void *lent = spipe_priv_hand_out(p, at->slot->pin_out[i], bytes);
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink ? b->sink(from, at->count, at->first, b->user)
-                            : b->sink_at(from, at->first, at->count, b->user),
+                    b->sink ? b->sink(lent, at->count, at->first, b->user)
+                            : b->sink_at(lent, at->first, at->count, b->user),
                     cudaErrorUnknown);
+    spipe_priv_take_back(lent, at->slot->pin_out[i], NULL, bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     return spipe_priv_function_failed(p, i, &note, e, at->batch, "sink of buffer", at->first,
@@ -8217,7 +8311,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_clock() - p->run.began;
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     (void)spipe_priv_own_calls();
     if (!stop) return;
@@ -8245,7 +8339,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const siz
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
+    spipe_priv_leave_error(p->run.stale_error);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
@@ -8281,7 +8375,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     cudaError_t e;
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
     (void)spipe_priv_own_calls();
     return e;
@@ -8298,7 +8392,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
     int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->plan.chunk ? left : p->plan.chunk;
         for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {
@@ -8418,10 +8512,107 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
+/* Bytes of a random-looking pattern, from number `from` on. Elements of an output carry it before
+   the stages; where they still do after them, no stage has written. */
+SPIPE_PRIV_RARE void spipe_priv_pattern(unsigned char *to, size_t from, size_t bytes) {
+    for (; bytes > 0; --bytes, ++from) {
+        uint32_t x = (uint32_t)from * 2654435761u;
+        x = (x ^ x >> 15) * 739982445u;
+        *to++ = (unsigned char)((x ^ x >> 12) >> 24);
+    }
+}
+
+/* Elements in a row that carry the pattern, and the first of them; 0: there are none. By chance a
+   stage writes 8 bytes of it once in 2^64 times; at a chunk's ends, where a kernel that does too
+   little stops, 4 bytes are enough. */
+SPIPE_PRIV_RARE size_t spipe_priv_unwritten(const unsigned char *seen, const unsigned char *pattern,
+                                            size_t count, size_t size, size_t *first) {
+    size_t i, n;
+    for (i = 0; i < count; i += n + 1) {
+        for (n = 0; i + n < count; ++n) {
+            if (memcmp(seen + (i + n) * size, pattern + (i + n) * size, size) != 0) break;
+        }
+        *first = i;
+        if (n * size >= (i == 0 || i + n == count ? 4u : 8u)) return n;
+    }
+    return 0;
+}
+
+/* Writes the pattern into what stages are to write of a buffer: memory on the device, or the slot
+   where there is none, and the mirrors of host stages that write without reading. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_mark_output(const spipe_priv_pipeline_t *p, int i,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at,
+                                                   const unsigned char *pattern, size_t bytes) {
+    const spipe_priv_slot_t *slot = at->slot;
+    unsigned char *data = slot->dev[i] ? slot->dev[i] : slot->pin_out[i];
+    int s;
+    SPIPE_TRY(cudaMemcpyAsync(data, pattern, bytes, cudaMemcpyDefault, op->stream));
+    for (s = 0; s < p->request.desc.num_stages && slot->mirror; ++s) {
+        const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+        if (!stage->host || !(stage->writes & ~stage->reads & SPIPE_BIT(i))) continue;
+        memcpy(slot->mirror[s][i], pattern, bytes);
+    }
+    return cudaStreamSynchronize(op->stream);
+}
+
+/* Looks whether anything has written all of a buffer. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, int i,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at,
+                                                    unsigned char *pattern, size_t bytes) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const spipe_priv_slot_t *slot = at->slot;
+    const unsigned char *data = slot->dev[i] ? slot->dev[i] : slot->pin_out[i];
+    const int pulled = p->request.desc.num_stages == 0;
+    unsigned char *seen = pattern + bytes;
+    size_t n, first = 0;
+    SPIPE_TRY(cudaMemcpyAsync(seen, data, bytes, cudaMemcpyDefault, op->stream));
+    SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    n = spipe_priv_unwritten(seen, pattern, at->count, b->elem_bytes, &first);
+    if (n == 0) return cudaSuccess;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->batch,
+                           "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
+                           "has %zu from %zu; %s",
+                           pulled ? "nothing" : "no stage", at->first + first,
+                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
+                           at->position, at->count, at->first,
+                           pulled ? "was it released before the work on it, or is a grid too small?"
+                                  : "is the grid too small?");
+}
+
+/* Marks the outputs before the stages, or looks for the mark after them. An in/out buffer has
+   elements to keep; an output that is used in place may be an input, too. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_outputs(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                               const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t bytes = at->count * b->elem_bytes;
+        unsigned char *pattern;
+        cudaError_t e;
+        if (b->kind == SPIPE_INOUT || !spipe_priv_goes_out(b)) continue;
+        if (!at->slot->dev[i] && !at->slot->pin_out[i]) continue;
+        pattern = (unsigned char *)malloc(2 * bytes + 1);
+        if (!pattern) return cudaErrorMemoryAllocation;
+        spipe_priv_pattern(pattern, at->first * b->elem_bytes, bytes);
+        if (op->step == SPIPE_PRIV_STEP_IN)
+            e = spipe_priv_mark_output(p, i, op, at, pattern, bytes);
+        else
+            e = spipe_priv_check_output(p, i, op, at, pattern, bytes);
+        free(pattern);
+        if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+}
+
 /* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
+    if (op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT) {
+        return spipe_priv_outputs(p, op, at);
+    }
     if (op->step != SPIPE_PRIV_STEP_STAGE && op->step != SPIPE_PRIV_STEP_HOST_END) {
         return cudaSuccess;
     }
@@ -8475,12 +8666,14 @@ SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) 
 }
 
 /* A stage that promised to be replayable must enqueue what it did in the run before. Compared for
-   the first chunk of each run of a kept pipeline with the same arrays and count. */
+   the first chunk of each run of a kept pipeline, where the stage saw the same chunk: what depends
+   on its length or its memory may differ with them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, int stage,
-                                                    size_t batch, cudaGraph_t graph, size_t num) {
+                                                    const spipe_chunk_t *c, cudaGraph_t graph,
+                                                    size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
-    uint64_t hash = (uint64_t)14695981039346656037u;
-    const uint64_t before = p->trial.work[stage];
+    uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
+    const uint64_t saw = p->trial.work[stage].seen, before = p->trial.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -8489,9 +8682,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     free((void *)nodes);
     (void)cudaGetLastError(); /* clear the errors of unanswered queries */
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
-    p->trial.work[stage] = hash;
-    if (before == 0 || before == hash) return e;
-    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, batch,
+    spipe_priv_hash(&seen, &c->count, sizeof c->count);
+    spipe_priv_hash(&seen, &c->total, sizeof c->total);
+    spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
+    p->trial.work[stage].seen = seen;
+    p->trial.work[stage].enqueued = hash;
+    if (saw != seen || before == hash) return e;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
                            "the run before, and a replay would repeat the old; do not promise it, "
                            "or let the kernel read from device memory what changes",
@@ -8512,7 +8709,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {
-        e = p->trial.compare_work(p, op->stage, at->batch, graph, nodes);
+        e = p->trial.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
@@ -8548,7 +8745,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         return spipe_priv_issue_call(p, op, at);
     }
     p->note.never_written = spipe_priv_never_written(p, stage);
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
@@ -9109,7 +9306,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     if (!p->run.failed) return;
     e = cudaSuccess;
     spipe_priv_sync_streams(&p->streams, &e);
-    if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
+    (void)spipe_priv_take_error(p->failure.error);
 }
 
 /* Before the first batch: slots are filled, and resident buffers are on the device. */
@@ -9235,7 +9432,7 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->over = 0;
     t->kernel_s = -1.0;
     t->graph_failed = 0;
-    memset(t->work, 0, sizeof t->work);
+    memset((void *)t->work, 0, sizeof t->work);
 }
 
 /* Whether candidates may be compared by running them. Not with resident buffers, sources, sinks,
@@ -9842,11 +10039,31 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_failed = 1;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaError_t e,
-                                                   const char *why) {
+/* Whether a failure is still to be told: by wait, or at the end of a loop, which a worker may be
+   recording just now. */
+SPIPE_PRIV_RARE int spipe_priv_owes_failure(const spipe_priv_pipeline_t *p) {
+    return p->run.failed && (p->pull.active || p->run.ran_now);
+}
+
+/* Refuses a call with a sentence, in the report and as the pipeline's failure. p NULL: it is none,
+   or another call has it; or its failure has the sentence already. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_priv_pipeline_t *p, spipe_report_t *report,
+                                                   cudaError_t e, const char *why) {
+    if (p) {
+        spipe_priv_lock(p->sync);
+        if (!spipe_priv_owes_failure(p)) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
+        spipe_priv_unlock(p->sync);
+    }
     if (!report) return e;
     memset(report, 0, sizeof *report);
     return spipe_priv_refuse(&report->failure, e, "%s", why);
+}
+
+/* Completes the failure of a call that began nothing: one that has a sentence keeps it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_call_failed(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                   const char *what) {
+    if (e == cudaSuccess || p->failure.error != cudaSuccess) return e;
+    return spipe_priv_refuse(&p->failure, e, "%s failed: %s", what, cudaGetErrorString(e));
 }
 
 /* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
@@ -9854,40 +10071,44 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     cudaError_t e;
     if (!p) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
     e = spipe_priv_begin_call_on(&p->owner, p, 1);
     if (e == cudaErrorInvalidValue) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
                                       "this is no pipeline, or one that was destroyed; make one "
                                       "with spipe_pipeline_create");
     }
     if (e == SPIPE_PRIV_FORKED) {
-        return spipe_priv_refuse_call(report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
+        return spipe_priv_refuse_call(NULL, report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
     }
     if (e == cudaSuccess) {
-        p->mode = spipe_priv_own_calls();
+        p->visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         return e;
     }
-    return spipe_priv_refuse_call(report, e,
+    return spipe_priv_refuse_call(NULL, report, e,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
-    (void)spipe_priv_set_mode(p->mode);
+    spipe_priv_depart(&p->visit);
     spipe_priv_end_call_on(&p->owner, 1);
 }
 
-/* The same, for calls that are refused while the caller takes chunks. */
+/* The same, for calls that are refused while the caller takes chunks. From here on the pipeline's
+   failure is this call's, but for one that is still to be told. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, report));
-    if (!p->pull.active) return cudaSuccess;
+    if (!p->pull.active && !spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
+    if (!p->pull.active) return e;
+    e = spipe_priv_refuse_call(p, report, cudaErrorNotPermitted,
+                               "chunks of the pipeline are being taken with spipe_next; take the "
+                               "last one, or end with spipe_end");
     spipe_priv_let_go(p);
-    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
-                                  "chunks of the pipeline are being taken with spipe_next; take "
-                                  "the last one, or end with spipe_end");
+    return e;
 }
 
 /* The same at the end of a call that may throw on what a function of the user's threw. */
@@ -9898,19 +10119,22 @@ SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
     spipe_priv_rethrow(&thrown);
 }
 
-/* Makes the pipeline's device current; refuses a pipeline that cannot run. */
+/* Makes the pipeline's device current. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_device(spipe_priv_pipeline_t *p, int *before,
+                                                    spipe_report_t *report) {
+    const cudaError_t e = spipe_priv_use_device(p->request.device, before);
+    if (e == cudaSuccess) return e;
+    return spipe_priv_refuse_call(p, report, e,
+                                  "the device of the pipeline cannot be made the current one");
+}
+
+/* The same; refuses a pipeline that cannot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
-    cudaError_t e;
     *before = p->request.device;
-    if (p->request.incomplete) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
-                                      "an array could not be set; set it again");
-    }
-    e = spipe_priv_use_device(p->request.device, before);
-    if (e == cudaSuccess) return e;
-    return spipe_priv_refuse_call(report, e,
-                                  "the device of the pipeline cannot be made the current one");
+    if (!p->request.incomplete) return spipe_priv_enter_device(p, before, report);
+    return spipe_priv_refuse_call(p, report, cudaErrorInvalidResourceHandle,
+                                  "an array could not be set; set it again");
 }
 
 /* The same before a run, where its arrays may have been set since the last. */
@@ -9923,7 +10147,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     p->request.arrays_known = e == cudaSuccess;
     if (e == cudaSuccess) return e;
     (void)cudaSetDevice(*before);
-    return spipe_priv_refuse_call(report, e, p->failure.message);
+    return spipe_priv_refuse_call(NULL, report, e, p->failure.message);
 }
 
 /* Runs at once, after waiting for the stream, if host threads have work to do, if arrays are pinned
@@ -9973,7 +10197,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     (void)spipe_priv_unregister(&p->request);
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
-    return e;
+    return spipe_priv_call_failed(p, e, "enqueuing");
 }
 
 SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
@@ -9992,7 +10216,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_priv_enter(p, &before, report));
     run = &p->run;
-    if (!run->running_enqueued && !run->ran_now) spipe_priv_failure_clear(&p->failure);
+    if (!spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
     if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -10027,11 +10251,12 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     memset(&p->pull, 0, sizeof p->pull);
-    SPIPE_TRY(spipe_priv_pick_up(p));
-    e = spipe_priv_choose_way(p);
+    spipe_priv_failure_clear(&p->failure);
+    e = spipe_priv_pick_up(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
-        return e;
+        return spipe_priv_call_failed(p, e, "setting up");
     }
     p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
@@ -10046,7 +10271,10 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
-    if (!p->pull.active) return;
+    if (!p->pull.active) {
+        p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+        return;
+    }
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
         spipe_priv_stop_calls(p);
@@ -10142,29 +10370,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
-/* Refuses a call. If the loop has failed already, its failure stays: a worker may have recorded, or
-   be recording, that it could not fill a slot. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                   const char *why) {
-    spipe_priv_lock(p->sync);
-    if (!p->pull.active || !p->run.failed) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
-    spipe_priv_unlock(p->sync);
-    return e;
-}
-
 /* Whether chunks may be taken from this pipeline now. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
     const size_t held = p->pull.taken - p->pull.released;
     if (p->request.desc.num_stages > 0) {
-        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue,
+        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "the pipeline has stages, so run it; spipe_next is for one "
                                       "without");
     }
     if (!chunk)
-        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue, "there is no chunk to write to");
+        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
+                                      "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
     if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
-    return spipe_priv_pull_refuse(p, cudaErrorNotReady,
+    return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }
 
@@ -10202,7 +10421,7 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
-        e = spipe_priv_pull_refuse(p, cudaErrorNotPermitted,
+        e = spipe_priv_refuse_call(p, NULL, cudaErrorNotPermitted,
                                    "no chunk is held; take one with spipe_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
@@ -10350,10 +10569,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
-        if (p->failure.error == cudaSuccess) {
-            (void)cudaGetLastError();
-            (void)spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
-        }
+        (void)spipe_priv_call_failed(p, e, "setting up");
         if (failure) *failure = p->failure;
         (void)spipe_priv_free(p);
         return e;
@@ -10364,20 +10580,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+/* A one-shot run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_report_t *report,
+                                                spipe_priv_visit_t *visit) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
-    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
+    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report, visit);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
-    if (from && from->run(d, report, &e, &failure)) return e;
+    if (from && from->run(d, report, &e, &failure, visit)) return e;
     if (e == cudaSuccess) {
-        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
-        p.mode = mode;
-        if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
+        p.visit = *visit;
     }
     if (e != cudaSuccess) {
         if (report) {
@@ -10390,8 +10606,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    (void)spipe_priv_set_mode(p.mode);
-    spipe_priv_rethrow(&p.thrown);
+    visit->thrown = p.thrown;
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
                           "freeing after the run failed: %s", cudaGetErrorString(freed));
@@ -10399,10 +10614,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     return e;
 }
 
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
+    const cudaError_t e = spipe_priv_run_once(d, report, &visit);
+    spipe_priv_depart(&visit);
+    spipe_priv_rethrow(&visit.thrown);
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
     spipe_priv_pipeline_t *p;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!pipeline) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue,
@@ -10421,10 +10644,10 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
         return cudaErrorMemoryAllocation;
     }
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
     if (e == cudaSuccess) spipe_priv_check_out(p);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e != cudaSuccess) {
         free(p);
         return e;
@@ -10437,7 +10660,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
 
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     int forked;
     if (!p) return cudaSuccess;
@@ -10448,11 +10671,11 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
         spipe_priv_forget(p);
         return SPIPE_PRIV_FORKED;
     }
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
     SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     free(p);
     return e;
 }
@@ -10464,8 +10687,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
-    else if (p->failure.error != e)
-        e = spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
+    else
+        e = spipe_priv_call_failed(p, e, "setting up");
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
@@ -10479,7 +10702,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
     if (p->request.desc.num_stages == 0) {
         e = spipe_priv_check_stages(&p->request.desc, &p->failure);
-        return spipe_priv_refuse_call(report, e, p->failure.message);
+        return spipe_priv_refuse_call(NULL, report, e, p->failure.message);
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_run_again(p, report);
@@ -10554,16 +10777,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* the program may still name the old array */
-    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    SPIPE_TRY(spipe_priv_enter_device(p, &before, NULL));
     p->request.desc.buffers[buffer].host = host;
     e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
-    if (e != cudaSuccess && p->failure.error != e) {
-        (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
-                                cudaGetErrorString(e));
-    }
     (void)cudaSetDevice(before);
-    return e;
+    return spipe_priv_call_failed(p, e, "setting another array");
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
@@ -10586,11 +10805,8 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
         spipe_priv_begin(p);
         return e;
     }
-    (void)cudaGetLastError();
+    (void)spipe_priv_take_error(spipe_priv_call_failed(p, e, "setting another count"));
     why = p->failure;
-    if (why.error != e) {
-        (void)spipe_priv_refuse(&why, e, "another count failed: %s", cudaGetErrorString(e));
-    }
     p->request.desc.count = before;
     if (spipe_priv_replan(p) == cudaSuccess) spipe_priv_begin(p);
     p->failure = why;
@@ -10641,12 +10857,13 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
                                                   struct spipe_timeline *timeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    if (timeline && !spipe_priv_watches(timeline)) return cudaErrorInvalidValue;
+    cudaError_t e;
     SPIPE_TRY(spipe_priv_claim(p, NULL));
     (void)spipe_priv_wait_enqueued(p, NULL);
-    p->request.desc.timeline = timeline;
+    e = spipe_priv_check_timeline(timeline, &p->failure);
+    if (e == cudaSuccess) p->request.desc.timeline = timeline;
     spipe_priv_let_go(p);
-    return cudaSuccess;
+    return e;
 }
 
 /* ---- src/private/space.h ---- */
@@ -11686,10 +11903,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cud
     e = spipe_stream_create(stream, priority);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_stream_create(&other, priority) != cudaSuccess) {
-            (void)cudaGetLastError();
-            break;
-        }
+        if (spipe_stream_create(&other, priority) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaStreamDestroy(other);
     }
     return e;
@@ -11712,10 +11926,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
     e = spipe_event_create(event);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_event_create(&other) != cudaSuccess) {
-            (void)cudaGetLastError();
-            break;
-        }
+        if (spipe_event_create(&other) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
@@ -11846,7 +12057,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 /* Has a kept pipeline run a call of spipe_run. In calls.h. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
-                                        cudaError_t *e, spipe_failure_t *f);
+                                        cudaError_t *e, spipe_failure_t *f,
+                                        spipe_priv_visit_t *visit);
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
@@ -12136,7 +12348,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
         spipe_priv_array_t *a = &q->arrays[i];
         void *mapped = NULL;
         a->type = SPIPE_PRIV_PAGEABLE;
-        if (spipe_priv_array_bytes(&q->desc, i) > 0) {
+        if (q->desc.buffers[i].host) {
             SPIPE_TRY(spipe_priv_memory_type(q->desc.buffers[i].host, &a->type, &mapped));
         }
         a->mapped = a->type == SPIPE_PRIV_PAGEABLE ? NULL : (unsigned char *)mapped;
@@ -12190,12 +12402,11 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
            spipe_priv_has_threads(l, many ? enough : 1 + enough);
 }
 
-/* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
-   functions threw. */
-SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+/* After a call: an idle pipeline again, or freed if the run failed. */
+SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e,
+                                         spipe_priv_visit_t *visit) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const enum cudaStreamCaptureMode mode = p->mode;
-    void *thrown = p->thrown;
+    visit->thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
@@ -12205,8 +12416,6 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
         (void)spipe_priv_free(p);
         free(p);
     }
-    (void)spipe_priv_set_mode(mode);
-    spipe_priv_rethrow(&thrown);
 }
 
 /* The first calls of a kind are run as predicted, without a trial, because the work may not come
@@ -12218,29 +12427,25 @@ SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
 
 /* Has an idle pipeline run a call, or makes one for it. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
-                                        cudaError_t *e, spipe_failure_t *f) {
+                                        cudaError_t *e, spipe_failure_t *f,
+                                        spipe_priv_visit_t *visit) {
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
-    enum cudaStreamCaptureMode mode;
     if (spipe_priv_is_single(d)) {
         *e = spipe_desc_check(d, f);
         return 0;
     }
     spipe_priv_failure_clear(f);
-    mode = spipe_priv_own_calls();
     *e = spipe_priv_look_at_call(&q, d, f);
     if (*e == cudaSuccess) *e = spipe_priv_find_same(&q, &p, f);
     if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
-    if (!p) {
-        (void)spipe_priv_set_mode(mode);
-        return 0;
-    }
-    p->mode = mode;
+    if (!p) return 0;
+    p->visit = *visit;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
-    spipe_priv_end_call(p, *e);
+    spipe_priv_end_call(p, *e, visit);
     return 1;
 }
 
@@ -12274,7 +12479,6 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t
     if (!at) return NULL;
     memset(at, 0, bytes);
     if (spipe_pin(at, bytes) == cudaSuccess) return at;
-    (void)cudaGetLastError();
     free(r->pinned_block);
     r->pinned_block = NULL;
     return NULL;
@@ -12286,10 +12490,7 @@ SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
     void *at;
     if (bytes == 0) return;
     at = spipe_priv_pin_block(r, bytes);
-    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return;
-    }
+    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) return;
     r->pinned.base = (unsigned char *)at;
     r->pinned.bytes = bytes;
 }
@@ -12311,7 +12512,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
-        (void)cudaGetLastError();
         return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",
                                  device);
     }
@@ -12335,7 +12535,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
                                              spipe_failure_t *failure) {
     const spipe_resources_limits_t own = spipe_resources_limits_default();
     const spipe_resources_limits_t *l = limits ? limits : &own;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     spipe_resources_t *r;
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
@@ -12349,9 +12549,9 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     if (!r) {
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
     }
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = spipe_priv_fill_resources(r, l, failure);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess)
         *resources = r;
     else
@@ -12438,21 +12638,20 @@ SPIPE_PRIV_RARE void spipe_priv_free_all(spipe_resources_t *r, int forked, cudaE
 }
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
+    spipe_priv_visit_t visit;
     cudaError_t e = cudaSuccess;
-    enum cudaStreamCaptureMode mode;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     e = spipe_priv_close_resources(r, failure);
     if (e == SPIPE_PRIV_FORKED) spipe_priv_free_all(r, 1, &e);
     if (e != cudaSuccess) return e;
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     spipe_priv_keep_error(&e, cudaGetDevice(&before));
     spipe_priv_free_all(r, 0, &e);
     (void)cudaSetDevice(before);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
     return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));
 }
 
@@ -12464,7 +12663,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     if (!r) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_check_resources(r, NULL));
     if (r->others != r) {
-        SPIPE_TRY(cudaGetDevice(&device));
+        SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
         r = spipe_priv_resources_on(r, device);
         if (!r) return cudaErrorInvalidDevice;
     }

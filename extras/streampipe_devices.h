@@ -253,8 +253,8 @@ typedef struct spipe_priv_team {
     spipe_priv_outcome_t outcome;
     int pinned[SPIPE_MAX_BUFFERS]; /* 1 = the run has pinned this array */
     const char *why_chunk;
-    uintptr_t starter;               /* the thread that called spipe_run */
-    enum cudaStreamCaptureMode mode; /* of that thread, for stages on all threads */
+    uintptr_t starter;        /* the thread that called spipe_run */
+    spipe_priv_visit_t visit; /* of that thread, for stages on all threads */
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
 
@@ -829,7 +829,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
     if (m->p) {
         e = spipe_priv_create(m->p, &m->desc, SPIPE_PRIV_ONE_RUN, &failure);
-        m->p->mode = m->team->mode;
+        m->p->visit = m->team->visit;
     } else {
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     }
@@ -1273,7 +1273,7 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
 
 /* A run with one GPU: an ordinary run on it. */
 SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r,
-                                             void **thrown) {
+                                             spipe_priv_visit_t *visit) {
     spipe_desc_t own = *d;
     int before = device;
     cudaError_t e = cudaGetDevice(&before);
@@ -1286,7 +1286,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
         return spipe_priv_refuse(&r->failure, e, "device %d cannot be used: %s", device,
                                  cudaGetErrorString(e));
     }
-    SPIPE_PRIV_CALL(NULL, thrown, NULL, e, spipe_run(&own, r), r->failure.error);
+    e = spipe_priv_run_once(&own, r, visit);
     back = before != device ? cudaSetDevice(before) : cudaSuccess;
     if (e == cudaSuccess && back != cudaSuccess) {
         e = spipe_priv_refuse(&r->failure, back,
@@ -1349,10 +1349,10 @@ SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
 }
 
 /* spipe_run calls this for a description with devices. */
-SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
+SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report,
+                                             spipe_priv_visit_t *visit) {
     spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
     spipe_report_t own, *r;
-    void *thrown;
     cudaError_t e;
     int i, there = d->devices.num;
     memset(&own, 0, sizeof own);
@@ -1372,22 +1372,18 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
         t->members[i].place = i;
         t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
     }
-    t->mode = spipe_priv_own_calls();
+    t->visit = *visit;
     e = spipe_priv_team_follow_default(d);
     if (e != cudaSuccess) {
         (void)spipe_priv_refuse(&r->failure, e, "waiting for the default stream failed: %s",
                                 cudaGetErrorString(e));
     } else if (t->num == 1) {
-        (void)spipe_priv_set_mode(t->mode); /* for its stages */
-        e = spipe_priv_devices_one(d, t->members[0].device, r, &t->outcome.thrown);
-        (void)spipe_priv_own_calls();
+        e = spipe_priv_devices_one(d, t->members[0].device, r, visit);
     } else {
         e = spipe_priv_devices_many(t, r);
+        visit->thrown = t->outcome.thrown;
     }
-    thrown = t->outcome.thrown;
-    (void)spipe_priv_set_mode(t->mode);
     spipe_priv_team_free(t);
-    spipe_priv_rethrow(&thrown);
     return e;
 }
 
@@ -1511,6 +1507,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
                                                      spipe_failure_t *failure) {
     spipe_priv_making_t all[SPIPE_MAX_DEVICES];
     int every[SPIPE_MAX_DEVICES] = {0};
+    const cudaError_t found = cudaPeekAtLastError();
     cudaError_t e = cudaSuccess;
     int i, there = 0;
     if (failure) spipe_priv_failure_clear(failure);
@@ -1542,6 +1539,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
             spipe_priv_join_resources(all[0].made, all[i].made);
     }
     if (e == cudaSuccess) *resources = all[0].made;
+    spipe_priv_leave_error(found);
     return e;
 }
 

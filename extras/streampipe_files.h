@@ -904,6 +904,17 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     return i;
 }
 
+/* Whether another output of a description has this path. */
+SPIPE_API int spipe_priv_file_target_taken(const spipe_desc_t *d, const spipe_file_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers && f->target; ++i) {
+        const spipe_file_t *other = (const spipe_file_t *)d->buffers[i].user;
+        if (d->buffers[i].why != spipe_priv_file_why || !other->target) continue;
+        if (strcmp(other->target, f->target) == 0) return 1;
+    }
+    return 0;
+}
+
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     int i;
     if (!spipe_priv_begun(d)) return -1;
@@ -913,6 +924,11 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
     }
     if (spipe_priv_file_added(d, file)) {
         return spipe_priv_file_mistake(d, file, "it is a buffer already; create another file");
+    }
+    if (spipe_priv_file_target_taken(d, file)) {
+        return spipe_priv_file_mistake(d, file,
+                                       "another output has this path, and the last commit would "
+                                       "replace the other; give each its own");
     }
     if (!file->regular && file->offset > 0) {
         return spipe_priv_file_mistake(d, file, "an offset is only for a file that has places");

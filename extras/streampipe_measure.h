@@ -934,11 +934,12 @@ SPIPE_API cudaError_t spipe_priv_measure_all(spipe_priv_measure_t *m) {
 /* The same with a share of the usual times: a hundredth is enough to see that it works. */
 SPIPE_API cudaError_t spipe_priv_costs_measure(spipe_costs_t *costs, double effort) {
     spipe_priv_measure_t m;
+    const cudaError_t found = cudaPeekAtLastError();
     spipe_costs_t row;
     cudaError_t e;
     int device = 0;
     SPIPE_TRY(spipe_costs_get(costs, -1)); /* which refuses NULL */
-    SPIPE_TRY(cudaGetDevice(&device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     row = *costs;
     memset(&m, 0, sizeof m);
     m.costs = costs;
@@ -950,13 +951,14 @@ SPIPE_API cudaError_t spipe_priv_costs_measure(spipe_costs_t *costs, double effo
         *costs = row;
     else
         (void)snprintf(costs->name, sizeof costs->name, "measured");
+    spipe_priv_leave_error(found);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_costs_measure(spipe_costs_t *costs) {
-    const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
+    const spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     const cudaError_t e = spipe_priv_costs_measure(costs, 1.0);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 

@@ -504,12 +504,11 @@ SPIPE_API cudaError_t spipe_priv_doctor_examine(const spipe_priv_doctor_t *doc) 
     return e;
 }
 
-SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
-                                   FILE *to) {
+SPIPE_API cudaError_t spipe_priv_doctor_all(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                            FILE *to) {
     const spipe_doctor_desc_t plain = spipe_doctor_default();
     spipe_checkup_t unseen;
     spipe_priv_doctor_t doc;
-    enum cudaStreamCaptureMode mode;
     cudaError_t e;
     int before;
     memset(&unseen, 0, sizeof unseen);
@@ -520,16 +519,20 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     doc.c->copies_overlap = -1.0;
     doc.c->order_overlap = -1.0;
     doc.c->kernels_overlap = -1.0;
-    mode = spipe_priv_own_calls();
-    e = spipe_priv_doctor_begin(doc.d, &before);
-    if (e == cudaSuccess) {
-        e = spipe_priv_doctor_examine(&doc);
-        (void)cudaSetDevice(before);
-    }
-    (void)spipe_priv_set_mode(mode);
+    SPIPE_TRY(spipe_priv_doctor_begin(doc.d, &before));
+    e = spipe_priv_doctor_examine(&doc);
+    (void)cudaSetDevice(before);
     if (to && e == cudaSuccess)
         fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
+}
+
+SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                   FILE *to) {
+    const spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
+    const cudaError_t e = spipe_priv_doctor_all(d, checkup, to);
+    spipe_priv_depart(&visit);
+    return e;
 }
 
 /* ---- 2 tune: a plan as a model ------------------------------------------------------------- */
@@ -695,8 +698,8 @@ SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_des
     size_t num, k;
     asked.staging = staging;
     memset(&r, 0, sizeof r);
-    SPIPE_TRY(cudaGetDevice(&r.device));
-    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, SPIPE_PRIV_KEPT_BY_USER, NULL));
+    SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&r.device), &t->report->failure));
+    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, SPIPE_PRIV_KEPT_BY_USER, &t->report->failure));
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);
@@ -732,7 +735,10 @@ SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
     spipe_desc_t by_slot;
     if (!report) report = &own;
     memset(report, 0, sizeof *report);
-    if (!best) return cudaErrorInvalidValue;
+    if (!best) {
+        return spipe_priv_refuse(&report->failure, cudaErrorInvalidValue,
+                                 "there is no description to put the best one into");
+    }
     SPIPE_TRY(spipe_desc_check(d, &report->failure));
     SPIPE_TRY(spipe_priv_may_tune(d, &report->failure));
     *best = *d;

@@ -158,6 +158,164 @@ static void test_past(spipe_schedule_t schedule) {
     }
 }
 
+/* The rest of the slot behind a shorter last chunk is a guard, too, however long it is. */
+enum {
+    MANY = 8000,
+    LARGE = 3000, /* so the last chunk has 2000 */
+    REST = 2000 + 700
+};
+
+static __global__ void copy_and_put(const unsigned char *x, unsigned char *y, size_t n,
+                                    size_t past) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+    if (i == 0 && past > 0) y[past] = 1;
+}
+
+static cudaError_t rest_stage(const spipe_chunk_t *c, void *user) {
+    const size_t past = c->count < LARGE ? *(const size_t *)user : 0;
+    return SPIPE_LAUNCH(copy_and_put, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
+                        c->count, past);
+}
+
+static cudaError_t host_rest_stage(const spipe_chunk_t *c, void *user) {
+    const size_t past = c->count < LARGE ? *(const size_t *)user : 0;
+    if (past > 0) SPIPE_BUF(c, 1, unsigned char)[past] = 1;
+    return cudaSuccess;
+}
+
+static void test_rest(spipe_schedule_t schedule) {
+    static unsigned char x[MANY], y[MANY];
+    static size_t none = 0, past = REST;
+    int host;
+    for (host = 0; host < 2; ++host) {
+        const int tool = SPIPE_PRIV_ASAN || pipe_sanitized(); /* a slot is one allocation there */
+        spipe_desc_t d = spipe_desc_default();
+        spipe_report_t r;
+        cudaError_t e;
+        if (tool && !host) continue;
+        d.count = MANY;
+        d.chunk = LARGE;
+        d.schedule = schedule;
+        d.checked = 1;
+        spipe_add_input(&d, x, 1);
+        spipe_add_output(&d, y, 1);
+        spipe_add_stage(&d, "copy", rest_stage, host ? &none : &past);
+        spipe_add_host_stage(&d, "host", host_rest_stage, host ? &past : &none, SPIPE_BIT(1),
+                             SPIPE_BIT(1));
+        e = spipe_run(&d, &r);
+        tap_ok(e == cudaErrorInvalidValue && r.failure.chunk == MANY / LARGE &&
+                   strstr(r.failure.message, host ? "'host' wrote past" : "'copy' wrote past"),
+               "%s, the rest of a slot: %s", spipe_schedule_name(schedule), r.failure.message);
+    }
+}
+
+static cudaError_t take(const void *, size_t, size_t, void *) { return cudaSuccess; }
+
+/* ---- outputs that nobody wrote --------------------------------------------------------------- */
+/* A stage that leaves elements out, from number `from` of a chunk on. */
+typedef struct gap {
+    size_t chunk, from, num;
+    int in_host_stage;
+} gap_t;
+
+static __global__ void copy_but(const unsigned *x, unsigned *y, size_t n, size_t from, size_t num) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n && (i < from || i >= from + num)) y[i] = x[i] + 1;
+}
+
+static cudaError_t gap_stage(const spipe_chunk_t *c, void *user) {
+    const gap_t *g = (const gap_t *)user;
+    const size_t num = g->in_host_stage || c->index != g->chunk ? 0 : g->num;
+    return SPIPE_LAUNCH(copy_but, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count,
+                        g->from, num);
+}
+
+static cudaError_t gap_host_stage(const spipe_chunk_t *c, void *user) {
+    const gap_t *g = (const gap_t *)user;
+    const unsigned *x = SPIPE_BUF(c, 0, const unsigned);
+    unsigned *y = SPIPE_BUF(c, 1, unsigned);
+    size_t i;
+    for (i = 0; i < c->count; ++i) {
+        if (c->index != g->chunk || i < g->from || i >= g->from + g->num) y[i] = x[i] + 1;
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t run_gap(spipe_schedule_t schedule, gap_t *g, int sink, unsigned *x, unsigned *y,
+                           spipe_report_t *r) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.chunk = CHUNK;
+    d.schedule = schedule;
+    d.checked = 1;
+    spipe_add_input(&d, x, sizeof *x);
+    if (sink)
+        spipe_add_sink(&d, take, NULL, sizeof *y);
+    else
+        spipe_add_output(&d, y, sizeof *y);
+    if (!g->in_host_stage) spipe_add_stage(&d, "copy", gap_stage, g);
+    if (g->in_host_stage)
+        spipe_add_host_stage(&d, "copy", gap_host_stage, g, SPIPE_BIT(0), SPIPE_BIT(1));
+    return spipe_run(&d, r);
+}
+
+static void test_unwritten(spipe_schedule_t schedule) {
+    static const gap_t gaps[] = {{0, CHUNK - 1, 1, 0}, {3, 0, 1, 0},     {2, 30, 2, 0},
+                                 {LAST, 0, CHUNK, 0},  {4, 40, 30, 0},   {1, CHUNK - 9, 9, 1},
+                                 {5, 17, 1, 0},        {5, CHUNK, 1, 0}, {5, 0, 0, 1}};
+    static unsigned pageable[2][N];
+    unsigned *x = pageable[0], *y = pageable[1];
+    size_t k;
+    int sink;
+    for (k = 0; k < N; ++k) x[k] = (unsigned)k * 2654435761u;
+    for (k = 0; k < sizeof gaps / sizeof *gaps; ++k) {
+        for (sink = 0; sink < 2; ++sink) {
+            gap_t g = gaps[k];
+            const size_t end = g.chunk == LAST ? N % CHUNK : CHUNK;
+            const size_t num = g.from + g.num < end ? g.num : end - g.from;
+            const size_t from = g.chunk * CHUNK + g.from;
+            const int found = k < 6; /* one element in the middle may have the pattern by chance */
+            spipe_report_t r;
+            char words[80];
+            const cudaError_t e = run_gap(schedule, &g, sink, x, y, &r);
+            snprintf(words, sizeof words, "no stage wrote elements %zu to %zu of buffer 1 (%s)",
+                     from, from + num - 1, sink ? "sink" : "output");
+            if (found)
+                tap_ok(e == cudaErrorInvalidValue && strstr(r.failure.message, words) &&
+                           r.failure.chunk == g.chunk && r.failure.chunks_whole == g.chunk,
+                       "%s: %s", spipe_schedule_name(schedule), r.failure.message);
+            else
+                tap_ok(e == cudaSuccess, "%s: what is written is not found%s%s",
+                       spipe_schedule_name(schedule), e ? ": " : "", r.failure.message);
+        }
+    }
+}
+
+/* What a stage need not write: in/out elements keep what they were. */
+static cudaError_t nothing_stage(const spipe_chunk_t *c, void *) {
+    return SPIPE_LAUNCH(copy_but, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const unsigned),
+                        SPIPE_BUF(c, 0, unsigned), 0, 0, 0);
+}
+
+static void test_kept_elements(spipe_schedule_t schedule) {
+    static unsigned x[N];
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    d.count = N;
+    d.chunk = CHUNK;
+    d.schedule = schedule;
+    d.checked = 1;
+    spipe_add_inout(&d, x, sizeof *x);
+    spipe_add_temp(&d, 4);
+    spipe_add_stage(&d, "nothing", nothing_stage, NULL);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess,
+           "%s: in/out and temporary buffers need not be written%s", spipe_schedule_name(schedule),
+           r.failure.message);
+}
+
 static void test_host_past(spipe_schedule_t schedule) {
     static const long at[] = {CHUNK, -1, N % CHUNK};
     static const size_t bad[] = {2, 2, LAST};
@@ -339,6 +497,41 @@ static void test_no_lie(spipe_schedule_t schedule, work_t work) {
     SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
 
+/* Nor is a first chunk of another length: the source of a kept pipeline ends elsewhere. */
+static size_t left_to_give;
+
+static cudaError_t give(void *dst, size_t most, size_t *count, void *) {
+    *count = left_to_give < most ? left_to_give : most;
+    left_to_give -= *count;
+    memset(dst, 1, *count);
+    return cudaSuccess;
+}
+
+static void test_open_end(const unsigned char *table) {
+    static const size_t lengths[] = {50, 50, 40, 50, N};
+    work_t work = {2, 0, 0, 1, table, 0};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    size_t k;
+    int good = 1;
+    d.chunk = CHUNK;
+    d.checked = 1;
+    spipe_add_source(&d, give, NULL, 1);
+    spipe_add_sink(&d, take, NULL, 1);
+    spipe_add_resident(&d, NULL, 64, SPIPE_ZERO);
+    spipe_add_temp(&d, 3);
+    spipe_add_stage(&d, "twice", work_stage, &work);
+    spipe_stage_replayable(&d, 0);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < sizeof lengths / sizeof *lengths; ++k) {
+        left_to_give = lengths[k];
+        good &= spipe_pipeline_run(p, &r) == cudaSuccess;
+    }
+    tap_ok(good, "a first chunk of another length is no lie: %s", r.failure.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
 static void test_replayable(spipe_schedule_t schedule, const unsigned char *table) {
     const work_t before = {2, 0, 0, 1, table, 0};
     work_t after[6];
@@ -400,7 +593,11 @@ int main(void) {
         test_replayable(schedules[s], table);
         test_past(schedules[s]);
         test_host_past(schedules[s]);
+        test_rest(schedules[s]);
+        test_unwritten(schedules[s]);
+        test_kept_elements(schedules[s]);
     }
+    test_open_end(table);
 #if defined(__HOSTCUDA__) && !defined(_WIN32)
     test_apart();
 #endif

@@ -440,6 +440,62 @@ static cudaError_t bad_sink(const void *src, size_t count, size_t first, void *u
     return cudaSuccess;
 }
 
+/* What may be captured is a matter of the arrays, not of the count. */
+static void test_capture_nothing(spipe_staging_t staging) {
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaError_t e, ended;
+    d.staging = staging;
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_set_count(p, 0));
+    pipe_poison(y);
+    SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    e = spipe_pipeline_enqueue(p, stream);
+    ended = cudaStreamEndCapture(stream, &graph);
+    if (e == cudaSuccess && ended == cudaSuccess) {
+        SPIPE_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        SPIPE_CHECK(cudaGraphLaunch(exec, stream));
+        SPIPE_CHECK(cudaStreamSynchronize(stream));
+        SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    }
+    tap_ok(e == cudaSuccess && ended == cudaSuccess && y.at[0] == 0xA5 && pipe_guard_whole(y),
+           "pinned arrays with count 0 are captured, and nothing is written, staging %d: %s",
+           (int)staging, spipe_pipeline_failure(p)->message);
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* A call that is refused between enqueue and wait is no failure of the run. */
+static void test_refused_meanwhile(void) {
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    spipe_chunk_t c;
+    pipe_randomise(x);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_enqueue(p, NULL));
+    tap_ok(spipe_next(p, NULL, &c) == cudaErrorInvalidValue &&
+               strstr(spipe_pipeline_failure(p)->message, "has stages"),
+           "a call that is refused says why: %s", spipe_pipeline_failure(p)->message);
+    tap_ok(spipe_pipeline_wait(p, &r) == cudaSuccess && !r.failure.message[0] &&
+               is_mixed(x.at, y.at, N),
+           "and the run that was enqueued before it ends well: %s", r.failure.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 static void test_late_failure(void) {
     pipe_mix_args_t args = {0, 1, 1};
     pipe_array_t x = pipe_array_new(N, PIPE_PINNED);
@@ -512,6 +568,8 @@ int main(void) {
         tap_skip("kernels of the caller's may use the arrays, and captures, too",
                  "no room to pin the test's own arrays");
     }
+    for (s = 0; s < 4 && pinned; ++s) test_capture_nothing((spipe_staging_t)s);
+    test_refused_meanwhile();
     test_late_failure();
     test_run_in_capture();
     return tap_done();

@@ -1,6 +1,9 @@
 /*  test_mistakes.cu -- each mistake that the library can see, made once: it is refused, with a
-    sentence that names it. With --page it prints docs/MISTAKES.md; without, it compares. */
+    sentence that names it. What no sentence can name is made, too, where that shows something; the
+    sanitizers' part is in tests/cli/mistakes.sh. With --page it prints docs/MISTAKES.md; without,
+    it compares. */
 #include "pipe_common.h"
+#include "streampipe_files.h"
 #include "streampipe_timeline.h"
 
 enum {
@@ -93,6 +96,18 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
     const int buffer = user ? *(const int *)user : 1;
     SPIPE_BUF(c, buffer, float)[0] += 1.0f;
     return cudaSuccess;
+}
+
+static cudaError_t small_grid_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice, (unsigned)(c->count / 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
+}
+
+static cudaError_t errno_stage(const spipe_chunk_t *c, void *user) {
+    (void)c;
+    (void)user;
+    return (cudaError_t)EOF;
 }
 
 static cudaError_t silent_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
@@ -350,6 +365,11 @@ static cudaError_t own_words(spipe_failure_t *f) {
     return run(&d, f);
 }
 
+static cudaError_t no_error_of_cuda(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(errno_stage);
+    return run(&d, f);
+}
+
 static cudaError_t same_name(spipe_failure_t *f) {
     spipe_desc_t d = good();
     spipe_add_stage(&d, "twice", twice_stage, NULL);
@@ -407,6 +427,104 @@ static cudaError_t other_work(spipe_failure_t *f) {
     return e;
 }
 
+static cudaError_t small_grid(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(small_grid_stage);
+    d.checked = 1;
+    return run(&d, f);
+}
+
+/* A loop that takes two chunks, and releases one, or three. */
+static cudaError_t loop(int releases, int checked, spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_pipeline_t *p;
+    spipe_chunk_t c;
+    cudaError_t e = cudaSuccess;
+    int k;
+    d.num_stages = 0;
+    d.checked = checked;
+    d.depth = 2;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_next(p, NULL, &c));
+    for (k = 0; k < releases && e == cudaSuccess; ++k) e = spipe_release(p, NULL);
+    *f = *spipe_pipeline_failure(p);
+    (void)spipe_end(p, NULL);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return e;
+}
+
+static cudaError_t released_twice(spipe_failure_t *f) { return loop(3, 0, f); }
+
+static cudaError_t released_early(spipe_failure_t *f) { return loop(1, 1, f); }
+
+static cudaError_t no_chunk_more(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_pipeline_t *p;
+    spipe_chunk_t c;
+    cudaError_t e;
+    d.num_stages = 0;
+    d.depth = 2;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    do {
+        e = spipe_next(p, NULL, &c);
+    } while (e == cudaSuccess);
+    *f = *spipe_pipeline_failure(p);
+    (void)spipe_end(p, NULL);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return e;
+}
+
+static const char *const OUT_FILE = "mistake.out";
+
+static cudaError_t one_path_twice(spipe_failure_t *f) {
+    spipe_desc_t d = spipe_desc_default();
+    spipe_file_t a, b;
+    cudaError_t e;
+    d.count = N;
+    SPIPE_CHECK(spipe_file_create(&a, OUT_FILE, NULL));
+    SPIPE_CHECK(spipe_file_create(&b, OUT_FILE, NULL));
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_file_output(&d, &a, sizeof *x);
+    spipe_add_file_output(&d, &b, sizeof *x);
+    spipe_add_stage(&d, "twice", twice_stage, NULL);
+    e = run(&d, f);
+    spipe_file_close(&a);
+    spipe_file_close(&b);
+    return e;
+}
+
+/* ---- What no sentence tells: success, and what is to be seen is so --------------------------- */
+static cudaError_t not_committed(spipe_failure_t *f) {
+    spipe_desc_t d = spipe_desc_default();
+    spipe_file_t a;
+    FILE *there;
+    cudaError_t e;
+    d.count = N;
+    SPIPE_CHECK(spipe_file_create(&a, OUT_FILE, NULL));
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_file_output(&d, &a, sizeof *x);
+    spipe_add_stage(&d, "twice", twice_stage, NULL);
+    e = run(&d, f);
+    spipe_file_close(&a);
+    there = fopen(OUT_FILE, "rb");
+    if (!there) return e;
+    fclose(there);
+    return cudaErrorUnknown;
+}
+
+static cudaError_t changed_later(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    cudaError_t e;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    d.count = N / 2;
+    d.chunk = 2 * CHUNK;
+    e = spipe_pipeline_run(p, &r);
+    *f = r.failure;
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return r.total == N && r.chunk == CHUNK ? e : cudaErrorUnknown;
+}
+
 /* ---- The page ------------------------------------------------------------------------------ */
 typedef struct mistake {
     const char *what; /* NULL = a heading follows in cure */
@@ -462,6 +580,11 @@ static const mistake_t mistakes[] = {
      "`spipe_pipeline_set_host` before the first run"},
     {"A pipeline run or destroyed by its own stage, or by two threads", run_in_stage,
      cudaErrorNotPermitted, "a pipeline for each thread, or a lock around it"},
+    {"Two outputs of one path", one_path_twice, cudaErrorInvalidValue, "two paths"},
+    {"A chunk released twice: more releases than chunks", released_twice, cudaErrorNotPermitted,
+     "one `spipe_release` for each `spipe_next`"},
+    {"A loop that never releases", no_chunk_more, cudaErrorNotReady,
+     "release a chunk before the next, or hold at most `depth` of them"},
     {NULL, NULL, cudaSuccess, "Stages and sources"},
     {"Two stages with the same name", same_name, cudaErrorInvalidValue,
      "give each stage a name of its own"},
@@ -471,6 +594,10 @@ static const mistake_t mistakes[] = {
      "at most 1024 threads per block"},
     {"An error of another library: `spipe_chunk_fail(c, \"cufftExecC2C returned %d\", r)`",
      own_words, cudaErrorUnknown, "as that library says"},
+    {"A result that is no `cudaError_t`, as EOF or an error of another library", no_error_of_cuda,
+     (cudaError_t)EOF,
+     "`spipe_chunk_fail` for other errors, else a `cudaError_t`: 1 is \"invalid "
+     "argument\""},
     {"A source that does not set `*count`", silent, cudaErrorInvalidValue, "set it, 0 at the end"},
     {"A source that gives more than it was asked for", too_long, cudaErrorInvalidValue,
      "give at most `max_count` elements per call"},
@@ -485,7 +612,37 @@ static const mistake_t mistakes[] = {
      cudaErrorInvalidValue, "name it in `writes`"},
     {"A stage marked replayable whose kernel gets another argument in the next run", other_work,
      cudaErrorInvalidValue,
-     "keep what changes in device memory, or do not call `spipe_stage_replayable`"}};
+     "keep what changes in device memory, or do not call `spipe_stage_replayable`"},
+    {"An output that no stage writes, or not all of it, as with `count / 64` blocks of 64 threads",
+     small_grid, cudaErrorInvalidValue, "`spipe_blocks(c->count, 64)`"},
+    {"A chunk released too early: before the work on it is in the stream, or by a second release",
+     released_early, cudaErrorInvalidValue,
+     "release when the last work is in the stream, once for each chunk"}};
+
+/* What no sentence tells: success, and what finds it. make NULL: made by tests/cli/mistakes.sh. */
+typedef struct unseen {
+    const char *what;
+    mistake_fn make;
+    const char *found, *cure;
+} unseen_t;
+
+static const unseen_t unseen[] = {
+    {"An output file that is not committed", not_committed,
+     "the file is not there, or is still the old one", "`spipe_file_commit` after the run"},
+    {"A description changed after `spipe_pipeline_create`, which has copied it", changed_later,
+     "`report.total` and `report.chunk` are the old ones",
+     "`spipe_pipeline_set_count`, `spipe_pipeline_set_host`, or another pipeline"},
+    {"A sink that keeps its pointer, or a source that writes when it has returned", NULL,
+     "AddressSanitizer, in a checked run: heap-use-after-free", "copy what is to be kept"},
+    {"Tickets of a split source indexed by `first + i`", NULL,
+     "AddressSanitizer, in a checked run: heap-buffer-overflow",
+     "`tickets[i]`: they are the chunk's, as the elements are"},
+    {"One scratch array of your own for all chunks, of which several are under way", NULL,
+     "ThreadSanitizer: data race. The schedule `SPIPE_SERIAL` gives another result; a checked run\n"
+     "waits after each step, which hides it",
+     "`spipe_add_temp`: each slot has its own"},
+    {"A chunk released on another stream than it was used on", NULL, "ThreadSanitizer: data race",
+     "the stream that was used last, or `spipe_stream_wait` between the two"}};
 
 static void page(const char *format, ...) {
     const size_t n = strlen(out_text);
@@ -521,7 +678,8 @@ static void begin_page(void) {
         "A run that is refused before its first chunk changes nothing.\n\n"
         "The compiler itself refuses macros of C++ used from C, launches with too many or too few\n"
         "arguments, and results that are ignored. No library can see a kernel that reads past its\n"
-        "buffers: AddressSanitizer finds it on hostcuda, compute-sanitizer on a GPU.\n");
+        "buffers: AddressSanitizer finds it on hostcuda, compute-sanitizer on a GPU.\n"
+        "`hostcuda/hcc -fsanitize=address` and `-fsanitize=thread` need no GPU.\n");
 }
 
 static void make_all(int print) {
@@ -550,6 +708,19 @@ static void make_all(int print) {
     }
 }
 
+static void make_unseen(int print) {
+    size_t k;
+    page("\n## What no sentence tells\n\nThe sanitizers find these on hostcuda.\n");
+    for (k = 0; k < sizeof unseen / sizeof *unseen; ++k) {
+        const unseen_t *u = &unseen[k];
+        spipe_failure_t f;
+        memset(&f, 0, sizeof f);
+        page("\n%s.\n\nFound by: %s.\n\nCure: %s.\n", u->what, u->found, u->cure);
+        if (u->make && !print)
+            tap_ok(u->make(&f) == cudaSuccess && !f.message[0], "%s: %s", u->what, u->found);
+    }
+}
+
 static void compare(void) {
     static char kept[sizeof out_text];
     FILE *f = fopen("docs/MISTAKES.md", "rb");
@@ -575,6 +746,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < N; ++i) x[i] = (float)i;
     begin_page();
     make_all(print);
+    make_unseen(print);
     if (print) return fputs(out_text, stdout) < 0;
     compare();
     return tap_done();

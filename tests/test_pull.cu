@@ -41,7 +41,8 @@ typedef struct world {
     unsigned sum;
     size_t count, given, taken, bad;
     int throws;
-    std::atomic<int> asked; /* for elements that cannot be had */
+    std::atomic<int> asked;   /* for elements that cannot be had */
+    std::atomic<size_t> read; /* elements in all */
     spipe_desc_t d;
     spipe_pipeline_t *p;
 } world_t;
@@ -58,6 +59,7 @@ static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
     *count = w->count - w->given < most ? w->count - w->given : most;
     memcpy(dst, w->x.at + 2 * w->given, 2 * *count);
     w->given += *count;
+    w->read += *count;
     return fails(w, w->given);
 }
 
@@ -72,6 +74,7 @@ static cudaError_t take(const void *src, size_t count, size_t first, void *user)
 static cudaError_t give_at(void *dst, size_t first, size_t count, void *user) {
     world_t *w = (world_t *)user;
     memcpy(dst, w->x.at + 2 * first, 2 * count);
+    w->read += count;
     return fails(w, first + count);
 }
 
@@ -85,6 +88,7 @@ static void world_new(world_t *w, kind_t kind, int memory, size_t count, size_t 
     w->given = w->taken = 0;
     w->bad = SIZE_MAX;
     w->asked = 0;
+    w->read = 0;
     w->throws = 0;
     w->sum = 0;
     w->x = pipe_array_new(2 * MOST, memory);
@@ -213,6 +217,7 @@ static void test_early(kind_t kind, const cudaStream_t *streams) {
         wrong += spipe_end(w.p, &r) != cudaSuccess;
         const size_t whole = stop < 10 ? stop : 10;
         wrong += wrong_in(&w, 100 * whole) + (r.chunks_done != whole);
+        wrong += r.failure.chunks_whole != whole;
         wrong += whole < 10 && at(w.y.at, 100 * whole) != 0xA5A5; /* not written */
         if (kind == ARRAYS) {                                     /* and from the beginning again */
             wrong += loop(&w, streams, 1, SIZE_MAX, &taken) != cudaSuccess || wrong_in(&w, 1000);
@@ -295,6 +300,28 @@ static void test_at_once(kind_t kind) {
            kind_names[kind], (int)SEVERAL);
 }
 
+/* Slots that are free when a loop ends, or become free by its end, are not filled any more. Without
+   threads, as then the calling thread reads, and no call of a source can be under way. */
+static void test_read_on(kind_t kind, spipe_schedule_t schedule, cudaStream_t stream) {
+    spipe_chunk_t c;
+    world_t w;
+    size_t read;
+    int k;
+    world_new(&w, kind, PIPE_PAGEABLE, 4000, 100);
+    w.d.depth = 2;
+    w.d.threads = 0;
+    w.d.schedule = schedule;
+    SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_next(w.p, stream, &c));
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_release(w.p, stream));
+    read = w.read;
+    SPIPE_CHECK(spipe_end(w.p, NULL));
+    tap_ok(read >= 200 && w.read == read,
+           "%s, %s: no source is read on after the end: %zu elements, then %zu", kind_names[kind],
+           spipe_schedule_name(schedule), read, (size_t)w.read);
+    world_free(&w);
+}
+
 static void test_destroyed(kind_t kind, const cudaStream_t *streams) {
     size_t taken;
     world_t w;
@@ -332,6 +359,13 @@ static void test_failures(kind_t kind, const cudaStream_t *streams, int throws) 
            "and the next loop is right: %zu chunks, %s", taken,
            spipe_pipeline_failure(w.p)->message);
     world_free(&w);
+}
+
+/* Whether a call was refused because of the loop, and says so; another refusal comes between. */
+static int refuses(const world_t *w, cudaError_t e) {
+    const spipe_failure_t f = *spipe_pipeline_failure(w->p);
+    (void)spipe_next(w->p, NULL, NULL);
+    return e == cudaErrorNotPermitted && f.error == e && strstr(f.message, "spipe_end");
 }
 
 static int says(const world_t *w, const char *words) {
@@ -396,7 +430,15 @@ static void test_refused(const cudaStream_t *streams) {
                spipe_pipeline_set_count(w.p, 10) == cudaErrorNotPermitted &&
                spipe_pipeline_set_host(w.p, 0, w.x.at) == cudaErrorNotPermitted,
            "other calls meanwhile: %s", r.failure.message);
+    tap_ok(refuses(&w, spipe_pipeline_set_count(w.p, 10)) &&
+               refuses(&w, spipe_pipeline_set_host(w.p, 0, w.x.at)) &&
+               refuses(&w, spipe_pipeline_enqueue(w.p, streams[0])) &&
+               refuses(&w, spipe_pipeline_run(w.p, NULL)) &&
+               refuses(&w, spipe_pipeline_wait(w.p, NULL)) &&
+               refuses(&w, spipe_pipeline_set_timeline(w.p, NULL)),
+           "each of them leaves a sentence: %s", spipe_pipeline_failure(w.p)->message);
     SPIPE_CHECK(spipe_end(w.p, NULL));
+    tap_ok(!spipe_pipeline_failure(w.p)->message[0], "which is none of the loop's");
     SPIPE_CHECK(spipe_pipeline_set_count(w.p, 500));
     tap_ok(loop(&w, streams, 1, SIZE_MAX, &k) == cudaSuccess && k == 5,
            "after the end another count may be set");
@@ -421,6 +463,8 @@ int main(void) {
         test_in_turn((kind_t)kind, streams[0]);
         if (pipe_threads()) test_at_once((kind_t)kind);
         if (kind == ARRAYS) continue;
+        test_read_on((kind_t)kind, SPIPE_ENGINES, streams[0]);
+        test_read_on((kind_t)kind, SPIPE_ZERO_COPY, streams[0]);
         test_failures((kind_t)kind, one, 0);
         test_failures((kind_t)kind, one, 1);
         if (pipe_threads()) test_failure_stays((kind_t)kind, streams[0]);

@@ -934,6 +934,72 @@ static void test_failures(void) {
     resources_end(r);
 }
 
+/* A stage that leaves a capture open in its stream, as a stage of a run may that fails. */
+static cudaError_t capturing_stage(const spipe_chunk_t *c, void *user) {
+    const world_t *w = (const world_t *)user;
+    if (c->index != w->fail_at) return add(c, user);
+    SPIPE_TRY(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed));
+    return spipe_chunk_fail(c, "the stage gave up");
+}
+
+static void test_failed_streams(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    int k, kept, wrong = 0;
+    for (kept = 0; kept < 2; ++kept) {
+        world_t w, v;
+        world_new(&w, r, PINNED, COUNT);
+        world_new(&v, r, PINNED, COUNT);
+        w.d.chunk = v.d.chunk = 1000;
+        w.d.depth = v.d.depth = 4;
+        w.d.stages[0].fn = capturing_stage;
+        w.fail_at = 3;
+        for (k = 0; k < 3; ++k) {
+            spipe_pipeline_t *p = NULL;
+            if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+            wrong += (kept ? spipe_pipeline_run(p, &w.r) : spipe_run(&w.d, &w.r)) == cudaSuccess;
+            (void)spipe_pipeline_destroy(p); /* which may say that a stream is captured */
+            (void)cudaGetLastError();
+            wrong += spipe_run(&v.d, &v.r) != cudaSuccess || !right(&v);
+        }
+        if (wrong) tap_note("%s", v.r.failure.message);
+        world_free(&w, PINNED);
+        world_free(&v, PINNED);
+    }
+    tap_ok(wrong == 0, "streams of a run that failed are not lent again: the next is right");
+    resources_end(r);
+}
+
+/* A run that gets no memory is not under way. */
+static void test_refused_run(void) {
+    spipe_resources_t *r = resources_new(320 << 10, 64 << 10);
+    spipe_pipeline_t *p, *q;
+    spipe_chunk_t c;
+    world_t w, v;
+    int k, wrong = 0;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    w.d.chunk = v.d.chunk = 5000; /* 80,000 bytes each, and 128 KiB that a kept pipeline has more */
+    w.d.depth = v.d.depth = 2;
+    v.d.num_stages = 0;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&q, &v.d, NULL));
+    SPIPE_CHECK(spipe_next(q, NULL, &c));
+    for (k = 0; k < 3; ++k) {
+        wrong += spipe_pipeline_run(p, &w.r) != cudaErrorNotPermitted || usage_of(r).runs != 1;
+    }
+    tap_ok(wrong == 0, "a run that is refused is none under way: %s", w.r.failure.message);
+    (void)spipe_end(q, NULL);
+    wrong = !idle(r);
+    SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
+    tap_ok(wrong == 0 && right(&w) && w.r.runs_beside == 0 && idle(r),
+           "nor is it counted beside those after it");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(spipe_pipeline_destroy(q));
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+
 static void test_refused(void) {
     spipe_resources_limits_t l = spipe_resources_limits_default();
     spipe_resources_t *r = resources_new(1 << 20, 1 << 20), *none = NULL;
@@ -1024,6 +1090,78 @@ static void test_enqueued(void) {
     world_free(&v, PINNED);
     resources_end(r);
 }
+
+#if !defined(SPIPE_NO_THREADS)
+/* A graph of an enqueued run may be launched at any time, also while the pipeline itself has run
+   since, and while others run: nobody else is lent its memory. */
+static std::atomic<int> gate_is_open;
+
+static void wait_at_gate(void *user) {
+    (void)user;
+    while (!gate_is_open) usleep(100);
+}
+
+static void let_graph_run(world_t *w) {
+    gate_is_open = 1;
+    SPIPE_CHECK(
+        cudaStreamSynchronize((cudaStream_t)(void *)w->other)); /* this chunk is copied in */
+}
+
+static void test_graph_beside(int crowded) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    spipe_pipeline_t *p, *q[3];
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    spipe_chunk_t c;
+    world_t w, v, loops[3];
+    size_t bytes;
+    int k, wrong = 0;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    for (k = 0; k < COUNT; ++k) v.x[k] = ~w.x[k];
+    w.d.chunk = v.d.chunk = 3000;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    SPIPE_CHECK(spipe_pipeline_enqueue(p, stream));
+    SPIPE_CHECK(cudaStreamEndCapture(stream, &graph));
+    SPIPE_CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    bytes = usage_of(r).device_bytes;
+    for (k = 0; k < 3 && crowded; ++k) { /* so many others that a pipeline is planned anew */
+        world_new(&loops[k], r, PINNED, COUNT);
+        loops[k].d.num_stages = 0;
+        loops[k].d.chunk = 1000;
+        SPIPE_CHECK(spipe_pipeline_create(&q[k], &loops[k].d, NULL));
+        SPIPE_CHECK(spipe_next(q[k], stream, &c));
+    }
+    SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
+    wrong += !right(&w);
+    for (k = 0; k < 3 && crowded; ++k) {
+        (void)spipe_end(q[k], NULL);
+        SPIPE_CHECK(spipe_pipeline_destroy(q[k]));
+        world_free(&loops[k], PINNED);
+    }
+    tap_ok(wrong == 0 && usage_of(r).device_bytes == bytes,
+           "an enqueued pipeline that runs by itself keeps its memory%s",
+           crowded ? ", also beside many" : "");
+    gate_is_open = 0;
+    SPIPE_CHECK(spipe_host_call(stream, wait_at_gate, NULL));
+    SPIPE_CHECK(cudaGraphLaunch(exec, stream));
+    v.other = (spipe_resources_t *)(void *)stream;
+    v.during = let_graph_run;
+    SPIPE_CHECK_RUN(&v.d, &v.r);
+    SPIPE_CHECK(cudaStreamSynchronize(stream));
+    tap_ok(right(&w) && right(&v), "its graph and a run beside it do not disturb each other");
+    SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+#endif
 
 static void test_pulled(void) {
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
@@ -1213,9 +1351,15 @@ int main(void) {
     test_cancelled();
 #endif
     test_failures();
+    test_failed_streams();
+    test_refused_run();
     test_refused();
     test_other_device();
     test_enqueued();
+#if !defined(SPIPE_NO_THREADS)
+    test_graph_beside(0);
+    test_graph_beside(1);
+#endif
     test_pulled();
     test_held();
     test_fork();

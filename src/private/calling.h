@@ -4,7 +4,7 @@
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
+    spipe_priv_leave_error(p->run.stale_error);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
@@ -40,7 +40,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     cudaError_t e;
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
     (void)spipe_priv_own_calls();
     return e;
@@ -57,7 +57,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
     int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->plan.chunk ? left : p->plan.chunk;
         for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {

@@ -274,7 +274,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
         spipe_priv_array_t *a = &q->arrays[i];
         void *mapped = NULL;
         a->type = SPIPE_PRIV_PAGEABLE;
-        if (spipe_priv_array_bytes(&q->desc, i) > 0) {
+        if (q->desc.buffers[i].host) {
             SPIPE_TRY(spipe_priv_memory_type(q->desc.buffers[i].host, &a->type, &mapped));
         }
         a->mapped = a->type == SPIPE_PRIV_PAGEABLE ? NULL : (unsigned char *)mapped;
@@ -328,12 +328,11 @@ SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
            spipe_priv_has_threads(l, many ? enough : 1 + enough);
 }
 
-/* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
-   functions threw. */
-SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+/* After a call: an idle pipeline again, or freed if the run failed. */
+SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e,
+                                         spipe_priv_visit_t *visit) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const enum cudaStreamCaptureMode mode = p->mode;
-    void *thrown = p->thrown;
+    visit->thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
@@ -343,8 +342,6 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
         (void)spipe_priv_free(p);
         free(p);
     }
-    (void)spipe_priv_set_mode(mode);
-    spipe_priv_rethrow(&thrown);
 }
 
 /* The first calls of a kind are run as predicted, without a trial, because the work may not come
@@ -356,28 +353,24 @@ SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
 
 /* Has an idle pipeline run a call, or makes one for it. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
-                                        cudaError_t *e, spipe_failure_t *f) {
+                                        cudaError_t *e, spipe_failure_t *f,
+                                        spipe_priv_visit_t *visit) {
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
-    enum cudaStreamCaptureMode mode;
     if (spipe_priv_is_single(d)) {
         *e = spipe_desc_check(d, f);
         return 0;
     }
     spipe_priv_failure_clear(f);
-    mode = spipe_priv_own_calls();
     *e = spipe_priv_look_at_call(&q, d, f);
     if (*e == cudaSuccess) *e = spipe_priv_find_same(&q, &p, f);
     if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
-    if (!p) {
-        (void)spipe_priv_set_mode(mode);
-        return 0;
-    }
-    p->mode = mode;
+    if (!p) return 0;
+    p->visit = *visit;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
-    spipe_priv_end_call(p, *e);
+    spipe_priv_end_call(p, *e, visit);
     return 1;
 }

@@ -10,14 +10,14 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
     if (c->device_memory && !forked) {
-        const enum cudaStreamCaptureMode mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+        const spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
         spipe_priv_keep_error(&e, cudaFree(c->device_memory));
-        (void)spipe_priv_set_mode(mode);
+        spipe_priv_depart(&visit);
     }
     free((void *)c->full);
     spipe_priv_sync_destroy(c->sync);
     memset(c, 0, offsetof(spipe_channel_t, owner));
-    return spipe_priv_end_destroy(&c->owner, forked, e);
+    return spipe_priv_end_destroy(&c->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
@@ -34,16 +34,16 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
-        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
+        const spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         c->empty = c->full + capacity;
         e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
-        (void)spipe_priv_set_mode(mode);
+        spipe_priv_depart(&visit);
         for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
             e = spipe_event_create(&c->full[i]);
         }
     }
     if (e != cudaSuccess) (void)spipe_channel_destroy(c);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
@@ -65,7 +65,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
     }
     spipe_priv_unlock(c->sync);
     spipe_priv_end_call_there(&c->owner, 0, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
@@ -86,5 +86,5 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
     }
     spipe_priv_unlock(c->sync);
     spipe_priv_end_call_there(&c->owner, 0, before);
-    return e;
+    return spipe_priv_take_error(e);
 }

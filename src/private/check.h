@@ -152,6 +152,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe
     return cudaSuccess;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_timeline(const struct spipe_timeline *timeline,
+                                                      spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(
+        timeline && !spipe_priv_watches(timeline),
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    return cudaSuccess;
+}
+
 /* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
@@ -178,9 +186,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is out of range");
-    SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !spipe_priv_watches(d->timeline),
-        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",

@@ -101,10 +101,107 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
+/* Bytes of a random-looking pattern, from number `from` on. Elements of an output carry it before
+   the stages; where they still do after them, no stage has written. */
+SPIPE_PRIV_RARE void spipe_priv_pattern(unsigned char *to, size_t from, size_t bytes) {
+    for (; bytes > 0; --bytes, ++from) {
+        uint32_t x = (uint32_t)from * 2654435761u;
+        x = (x ^ x >> 15) * 739982445u;
+        *to++ = (unsigned char)((x ^ x >> 12) >> 24);
+    }
+}
+
+/* Elements in a row that carry the pattern, and the first of them; 0: there are none. By chance a
+   stage writes 8 bytes of it once in 2^64 times; at a chunk's ends, where a kernel that does too
+   little stops, 4 bytes are enough. */
+SPIPE_PRIV_RARE size_t spipe_priv_unwritten(const unsigned char *seen, const unsigned char *pattern,
+                                            size_t count, size_t size, size_t *first) {
+    size_t i, n;
+    for (i = 0; i < count; i += n + 1) {
+        for (n = 0; i + n < count; ++n) {
+            if (memcmp(seen + (i + n) * size, pattern + (i + n) * size, size) != 0) break;
+        }
+        *first = i;
+        if (n * size >= (i == 0 || i + n == count ? 4u : 8u)) return n;
+    }
+    return 0;
+}
+
+/* Writes the pattern into what stages are to write of a buffer: memory on the device, or the slot
+   where there is none, and the mirrors of host stages that write without reading. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_mark_output(const spipe_priv_pipeline_t *p, int i,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at,
+                                                   const unsigned char *pattern, size_t bytes) {
+    const spipe_priv_slot_t *slot = at->slot;
+    unsigned char *data = slot->dev[i] ? slot->dev[i] : slot->pin_out[i];
+    int s;
+    SPIPE_TRY(cudaMemcpyAsync(data, pattern, bytes, cudaMemcpyDefault, op->stream));
+    for (s = 0; s < p->request.desc.num_stages && slot->mirror; ++s) {
+        const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+        if (!stage->host || !(stage->writes & ~stage->reads & SPIPE_BIT(i))) continue;
+        memcpy(slot->mirror[s][i], pattern, bytes);
+    }
+    return cudaStreamSynchronize(op->stream);
+}
+
+/* Looks whether anything has written all of a buffer. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, int i,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at,
+                                                    unsigned char *pattern, size_t bytes) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const spipe_priv_slot_t *slot = at->slot;
+    const unsigned char *data = slot->dev[i] ? slot->dev[i] : slot->pin_out[i];
+    const int pulled = p->request.desc.num_stages == 0;
+    unsigned char *seen = pattern + bytes;
+    size_t n, first = 0;
+    SPIPE_TRY(cudaMemcpyAsync(seen, data, bytes, cudaMemcpyDefault, op->stream));
+    SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    n = spipe_priv_unwritten(seen, pattern, at->count, b->elem_bytes, &first);
+    if (n == 0) return cudaSuccess;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->batch,
+                           "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
+                           "has %zu from %zu; %s",
+                           pulled ? "nothing" : "no stage", at->first + first,
+                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
+                           at->position, at->count, at->first,
+                           pulled ? "was it released before the work on it, or is a grid too small?"
+                                  : "is the grid too small?");
+}
+
+/* Marks the outputs before the stages, or looks for the mark after them. An in/out buffer has
+   elements to keep; an output that is used in place may be an input, too. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_outputs(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                               const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t bytes = at->count * b->elem_bytes;
+        unsigned char *pattern;
+        cudaError_t e;
+        if (b->kind == SPIPE_INOUT || !spipe_priv_goes_out(b)) continue;
+        if (!at->slot->dev[i] && !at->slot->pin_out[i]) continue;
+        pattern = (unsigned char *)malloc(2 * bytes + 1);
+        if (!pattern) return cudaErrorMemoryAllocation;
+        spipe_priv_pattern(pattern, at->first * b->elem_bytes, bytes);
+        if (op->step == SPIPE_PRIV_STEP_IN)
+            e = spipe_priv_mark_output(p, i, op, at, pattern, bytes);
+        else
+            e = spipe_priv_check_output(p, i, op, at, pattern, bytes);
+        free(pattern);
+        if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+}
+
 /* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
+    if (op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT) {
+        return spipe_priv_outputs(p, op, at);
+    }
     if (op->step != SPIPE_PRIV_STEP_STAGE && op->step != SPIPE_PRIV_STEP_HOST_END) {
         return cudaSuccess;
     }
@@ -158,12 +255,14 @@ SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) 
 }
 
 /* A stage that promised to be replayable must enqueue what it did in the run before. Compared for
-   the first chunk of each run of a kept pipeline with the same arrays and count. */
+   the first chunk of each run of a kept pipeline, where the stage saw the same chunk: what depends
+   on its length or its memory may differ with them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, int stage,
-                                                    size_t batch, cudaGraph_t graph, size_t num) {
+                                                    const spipe_chunk_t *c, cudaGraph_t graph,
+                                                    size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
-    uint64_t hash = (uint64_t)14695981039346656037u;
-    const uint64_t before = p->trial.work[stage];
+    uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
+    const uint64_t saw = p->trial.work[stage].seen, before = p->trial.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -172,9 +271,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     free((void *)nodes);
     (void)cudaGetLastError(); /* clear the errors of unanswered queries */
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
-    p->trial.work[stage] = hash;
-    if (before == 0 || before == hash) return e;
-    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, batch,
+    spipe_priv_hash(&seen, &c->count, sizeof c->count);
+    spipe_priv_hash(&seen, &c->total, sizeof c->total);
+    spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
+    p->trial.work[stage].seen = seen;
+    p->trial.work[stage].enqueued = hash;
+    if (saw != seen || before == hash) return e;
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
                            "the run before, and a replay would repeat the old; do not promise it, "
                            "or let the kernel read from device memory what changes",
@@ -195,7 +298,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {
-        e = p->trial.compare_work(p, op->stage, at->batch, graph, nodes);
+        e = p->trial.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
@@ -231,7 +334,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         return spipe_priv_issue_call(p, op, at);
     }
     p->note.never_written = spipe_priv_never_written(p, stage);
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();

@@ -17,8 +17,10 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
     return cudaErrorUnknown;
 }
 
-/* Why a call of the user's failed, in words; its error is e, or what was noted. */
-SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+/* Why a call of the user's failed, in words; its error is e, or what was noted. A number that is no
+   error of CUDA's may be another library's, or EOF. */
+SPIPE_PRIV_RARE const char *spipe_priv_why(spipe_priv_note_t *n, cudaError_t *e) {
+    const char *name = n->error == cudaSuccess ? cudaGetErrorName(*e) : "";
     if (n->error == cudaSuccess && *e == cudaErrorNotReady) {
         return "it returned cudaErrorNotReady, which cudaStreamQuery and cudaEventQuery leave as "
                "CUDA's last error; clear it after them with cudaGetLastError, or return another";
@@ -27,6 +29,13 @@ SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError
         return "invalid configuration: a grid has at most 2147483647 x 65535 x 65535 blocks, a "
                "block 1024 threads; SPIPE_LAUNCH names the grid if it is given the chunk, not its "
                "stream";
+    }
+    if (strncmp(name, "unrecognized", 12) == 0) {
+        snprintf(n->text, sizeof n->text,
+                 "it returned %d, which is no cudaError_t; return cudaSuccess, an error of CUDA's, "
+                 "or in a stage what spipe_chunk_fail gives",
+                 (int)*e);
+        return n->text;
     }
     if (n->error == cudaSuccess) return cudaGetErrorString(*e);
     if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;

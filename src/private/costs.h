@@ -219,9 +219,9 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device,
                                                    int *driver) {
     struct cudaDeviceProp properties;
-    if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
-    SPIPE_TRY(cudaDriverGetVersion(driver));
+    if (*device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(device)));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, *device)));
+    SPIPE_TRY(spipe_priv_take_error(cudaDriverGetVersion(driver)));
     (void)snprintf(name, bytes, "%s", properties.name);
     return cudaSuccess;
 }

@@ -52,7 +52,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
-    SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, device)));
     memcpy(facts->name, properties.name, sizeof facts->name - 1);
     facts->memory_bytes = properties.totalGlobalMem;
     facts->device = device;
@@ -66,17 +66,18 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
     facts->integrated = properties.integrated;
     facts->numa_node = -1;
-    (void)cudaDriverGetVersion(&facts->driver_version);
+    (void)spipe_priv_take_error(cudaDriverGetVersion(&facts->driver_version));
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     if (!facts) return cudaErrorInvalidValue;
     memset(facts, 0, sizeof *facts);
-    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
+    if (device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     SPIPE_TRY(spipe_priv_device_facts(facts, device));
-    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
-    (void)cudaRuntimeGetVersion(&facts->runtime_version);
+    (void)spipe_priv_take_error(
+        cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest));
+    (void)spipe_priv_take_error(cudaRuntimeGetVersion(&facts->runtime_version));
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
@@ -99,4 +100,24 @@ SPIPE_API enum cudaStreamCaptureMode spipe_priv_set_mode(enum cudaStreamCaptureM
 
 SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
     return spipe_priv_set_mode(cudaStreamCaptureModeThreadLocal);
+}
+
+/* What a thread had when it called the library, and has again when the call ends. */
+typedef struct spipe_priv_visit {
+    enum cudaStreamCaptureMode mode;
+    cudaError_t found; /* CUDA's last error */
+    void *thrown;      /* a C++ exception of a function of the user's, to be thrown then; or NULL */
+} spipe_priv_visit_t;
+
+SPIPE_API spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) {
+    spipe_priv_visit_t c;
+    c.found = cudaPeekAtLastError();
+    c.mode = spipe_priv_set_mode(mode);
+    c.thrown = NULL;
+    return c;
+}
+
+SPIPE_API void spipe_priv_depart(const spipe_priv_visit_t *c) {
+    (void)spipe_priv_set_mode(c->mode);
+    spipe_priv_leave_error(c->found);
 }

@@ -74,11 +74,31 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_failed = 1;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaError_t e,
-                                                   const char *why) {
+/* Whether a failure is still to be told: by wait, or at the end of a loop, which a worker may be
+   recording just now. */
+SPIPE_PRIV_RARE int spipe_priv_owes_failure(const spipe_priv_pipeline_t *p) {
+    return p->run.failed && (p->pull.active || p->run.ran_now);
+}
+
+/* Refuses a call with a sentence, in the report and as the pipeline's failure. p NULL: it is none,
+   or another call has it; or its failure has the sentence already. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_priv_pipeline_t *p, spipe_report_t *report,
+                                                   cudaError_t e, const char *why) {
+    if (p) {
+        spipe_priv_lock(p->sync);
+        if (!spipe_priv_owes_failure(p)) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
+        spipe_priv_unlock(p->sync);
+    }
     if (!report) return e;
     memset(report, 0, sizeof *report);
     return spipe_priv_refuse(&report->failure, e, "%s", why);
+}
+
+/* Completes the failure of a call that began nothing: one that has a sentence keeps it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_call_failed(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                   const char *what) {
+    if (e == cudaSuccess || p->failure.error != cudaSuccess) return e;
+    return spipe_priv_refuse(&p->failure, e, "%s failed: %s", what, cudaGetErrorString(e));
 }
 
 /* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
@@ -86,40 +106,44 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     cudaError_t e;
     if (!p) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
     e = spipe_priv_begin_call_on(&p->owner, p, 1);
     if (e == cudaErrorInvalidValue) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
                                       "this is no pipeline, or one that was destroyed; make one "
                                       "with spipe_pipeline_create");
     }
     if (e == SPIPE_PRIV_FORKED) {
-        return spipe_priv_refuse_call(report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
+        return spipe_priv_refuse_call(NULL, report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
     }
     if (e == cudaSuccess) {
-        p->mode = spipe_priv_own_calls();
+        p->visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         return e;
     }
-    return spipe_priv_refuse_call(report, e,
+    return spipe_priv_refuse_call(NULL, report, e,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
-    (void)spipe_priv_set_mode(p->mode);
+    spipe_priv_depart(&p->visit);
     spipe_priv_end_call_on(&p->owner, 1);
 }
 
-/* The same, for calls that are refused while the caller takes chunks. */
+/* The same, for calls that are refused while the caller takes chunks. From here on the pipeline's
+   failure is this call's, but for one that is still to be told. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, report));
-    if (!p->pull.active) return cudaSuccess;
+    if (!p->pull.active && !spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
+    if (!p->pull.active) return e;
+    e = spipe_priv_refuse_call(p, report, cudaErrorNotPermitted,
+                               "chunks of the pipeline are being taken with spipe_next; take the "
+                               "last one, or end with spipe_end");
     spipe_priv_let_go(p);
-    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
-                                  "chunks of the pipeline are being taken with spipe_next; take "
-                                  "the last one, or end with spipe_end");
+    return e;
 }
 
 /* The same at the end of a call that may throw on what a function of the user's threw. */
@@ -130,19 +154,22 @@ SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
     spipe_priv_rethrow(&thrown);
 }
 
-/* Makes the pipeline's device current; refuses a pipeline that cannot run. */
+/* Makes the pipeline's device current. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_device(spipe_priv_pipeline_t *p, int *before,
+                                                    spipe_report_t *report) {
+    const cudaError_t e = spipe_priv_use_device(p->request.device, before);
+    if (e == cudaSuccess) return e;
+    return spipe_priv_refuse_call(p, report, e,
+                                  "the device of the pipeline cannot be made the current one");
+}
+
+/* The same; refuses a pipeline that cannot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
-    cudaError_t e;
     *before = p->request.device;
-    if (p->request.incomplete) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
-                                      "an array could not be set; set it again");
-    }
-    e = spipe_priv_use_device(p->request.device, before);
-    if (e == cudaSuccess) return e;
-    return spipe_priv_refuse_call(report, e,
-                                  "the device of the pipeline cannot be made the current one");
+    if (!p->request.incomplete) return spipe_priv_enter_device(p, before, report);
+    return spipe_priv_refuse_call(p, report, cudaErrorInvalidResourceHandle,
+                                  "an array could not be set; set it again");
 }
 
 /* The same before a run, where its arrays may have been set since the last. */
@@ -155,7 +182,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     p->request.arrays_known = e == cudaSuccess;
     if (e == cudaSuccess) return e;
     (void)cudaSetDevice(*before);
-    return spipe_priv_refuse_call(report, e, p->failure.message);
+    return spipe_priv_refuse_call(NULL, report, e, p->failure.message);
 }
 
 /* Runs at once, after waiting for the stream, if host threads have work to do, if arrays are pinned
@@ -205,7 +232,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     (void)spipe_priv_unregister(&p->request);
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
-    return e;
+    return spipe_priv_call_failed(p, e, "enqueuing");
 }
 
 SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
@@ -224,7 +251,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_priv_enter(p, &before, report));
     run = &p->run;
-    if (!run->running_enqueued && !run->ran_now) spipe_priv_failure_clear(&p->failure);
+    if (!spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
     if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();

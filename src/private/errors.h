@@ -50,6 +50,19 @@ SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
 
+/* What a call returns is not left as CUDA's last error: the user's next check would meet it again.
+   An error that was there before stays. */
+SPIPE_API cudaError_t spipe_priv_take_error(cudaError_t e) {
+    if (e != cudaSuccess && e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    return e;
+}
+
+/* The same where calls of CUDA may have failed that are not told of. found: CUDA's last error when
+   the call began. */
+SPIPE_PRIV_RARE void spipe_priv_leave_error(cudaError_t found) {
+    if (cudaPeekAtLastError() != found) (void)cudaGetLastError();
+}
+
 SPIPE_PRIV_RARE void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;

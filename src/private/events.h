@@ -3,7 +3,7 @@
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
@@ -76,7 +76,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     free((void *)pool->free_events);
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_event_pool_t, owner));
-    return spipe_priv_end_destroy(&pool->owner, forked, e);
+    return spipe_priv_end_destroy(&pool->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
@@ -87,7 +87,7 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     if (timer->begin && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
     if (timer->end && !forked) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
     memset(timer, 0, offsetof(spipe_timer_t, owner));
-    return spipe_priv_end_destroy(&timer->owner, forked, e);
+    return spipe_priv_end_destroy(&timer->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
@@ -98,7 +98,7 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 /* Records the timer's begin, or its end. */
@@ -109,7 +109,7 @@ SPIPE_API cudaError_t spipe_priv_timer_record(spipe_timer_t *timer, int end, cud
     SPIPE_TRY(spipe_priv_begin_call_there(&timer->owner, timer, 1, &before));
     e = cudaEventRecord(end ? timer->end : timer->begin, stream);
     spipe_priv_end_call_there(&timer->owner, 1, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
@@ -122,17 +122,17 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     float took = 0.0f;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&timer->owner, timer, 1));
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaEventSynchronize(timer->end);
     if (e == cudaSuccess) e = cudaEventSynchronize(timer->begin); /* of another stream, or later */
     if (e == cudaSuccess) e = cudaEventElapsedTime(&took, timer->begin, timer->end);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess && took < 0.0f) e = cudaErrorInvalidResourceHandle;
     spipe_priv_end_call_on(&timer->owner, 1);
     if (e == cudaSuccess) *ms = took;

@@ -139,7 +139,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
-    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    (void)spipe_priv_take_error(e);
     if (!p->request.desc.checked && spipe_priv_stays(p, e)) {
         return spipe_priv_fail_between(p, e, batch);
     }

@@ -73,9 +73,26 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
+/* What a function of the user's is handed in place of a slot's memory: in a checked run a block of
+   its own, so that AddressSanitizer sees what it does outside of it, or when it has returned. */
+SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, const void *slot,
+                                          size_t bytes) {
+    void *block = p->request.desc.checked ? malloc(bytes + 1) : NULL;
+    if (!block) return (void *)(uintptr_t)slot;
+    memcpy(block, slot, bytes);
+    return block;
+}
+
+/* Takes it back; to: where it is copied to, or NULL. */
+SPIPE_PRIV_RARE void spipe_priv_take_back(void *block, const void *slot, void *to, size_t bytes) {
+    if (block == slot) return;
+    if (to) memcpy(to, block, bytes);
+    free(block);
+}
+
 /* Why a source or sink failed, in words for the failure. */
-SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
-                                              const spipe_priv_note_t *note, cudaError_t *e) {
+SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b, spipe_priv_note_t *note,
+                                              cudaError_t *e) {
     const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
     return why ? why : spipe_priv_why(note, e);
 }
@@ -116,9 +133,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         if (!block) copied = cudaErrorMemoryAllocation;
     }
     for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
+        void *into = block ? block : to, *lent;
         if (n > left) n = left;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                        b->source_at(block ? block : to, low, n, b->user), cudaErrorUnknown);
+        lent = b->on_device && !block ? into : spipe_priv_hand_out(p, into, n * size);
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
+                        cudaErrorUnknown);
+        spipe_priv_take_back(lent, into, into, n * size);
         SPIPE_PRIV_COPIED(n * size, 0);
         if (e != cudaSuccess) break;
         if (!block) continue;
@@ -138,13 +158,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t bytes = at->count * b->elem_bytes, ticket_bytes = at->count * b->ticket_bytes;
+    unsigned char *data = at->slot->pin_in[i], *tickets = spipe_priv_tickets(p, at->slot, i);
+    void *lent = spipe_priv_hand_out(p, data, bytes);
+    void *lent_tickets = spipe_priv_hand_out(p, tickets, ticket_bytes);
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
-                            at->count, b->user),
-                    cudaErrorUnknown);
+                    b->work(lent, lent_tickets, at->first, at->count, b->user), cudaErrorUnknown);
+    spipe_priv_take_back(lent, data, data, bytes);
+    spipe_priv_take_back(lent_tickets, tickets, NULL, ticket_bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
@@ -161,10 +185,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
+        const size_t bytes = want * spipe_priv_given_bytes(b);
+        void *lent = spipe_priv_hand_out(p, dst, bytes);
         size_t n = SIZE_MAX; /* to see whether the source sets it */
         cudaError_t e;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(lent, want, &n, b->user),
                         cudaErrorUnknown);
+        spipe_priv_take_back(lent, dst, dst, bytes);
         if (e != cudaSuccess) {
             return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
                                               want);
@@ -272,9 +299,10 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
     spipe_priv_unlock(p->sync);
 }
 
-/* Whether nothing more has to be read for a batch. */
+/* Whether nothing more has to be read for a batch, nor for one beyond the end of a loop. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked);
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked) ||
+           batch >= SPIPE_PRIV_LOAD(p->run.num_batches);
 }
 
 /* The first buffer of a kind; -1 = there is none. */

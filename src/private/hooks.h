@@ -21,7 +21,7 @@ typedef enum spipe_priv_reading {
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Several GPUs: called in place of spipe_run's own code. */
-    cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
+    cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report, spipe_priv_visit_t *visit);
     /* Several GPUs: position in the whole of the next batch that this GPU does. */
     size_t (*next_batch)(struct spipe_priv_pipeline *p);
     /* And what became of reading the sources for it. */

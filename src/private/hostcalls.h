@@ -1,7 +1,8 @@
 /* ---- 7 host calls --------------------------------------------------------------------------
    Host functions in a stream's order; a worker thread that may call CUDA. Uses streams, objects. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
-    return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
+    if (!fn) return cudaErrorInvalidValue;
+    return spipe_priv_take_error(cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user));
 }
 
 struct spipe_priv_job {
@@ -13,7 +14,7 @@ struct spipe_priv_job {
 
 SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t reached;
     (void)cudaSetDevice(w->owner.device);
     spipe_priv_lock(w->sync);
@@ -26,9 +27,9 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
         w->first = job->next;
         w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
-        mode = spipe_priv_own_calls();
+        visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         reached = cudaEventSynchronize(job->reached);
-        (void)spipe_priv_set_mode(mode);
+        spipe_priv_depart(&visit);
         job->fn(reached, job->user);
         (void)cudaEventDestroy(job->reached);
         free(job);
@@ -87,7 +88,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
         free(job);
     }
     spipe_priv_end_call_there(&worker->owner, 0, before);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {

@@ -21,13 +21,13 @@ SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
 SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
                                             int may_wait) {
     size_t pick = 0;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e = cudaSuccess;
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
     if (!pool) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_on(&pool->owner, pool, 0));
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
@@ -44,7 +44,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
         *stream = pool->streams[pick];
     }
     spipe_priv_unlock(pool->sync);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e != cudaSuccess) spipe_priv_end_call_on(&pool->owner, 0); /* else release ends it */
     return e;
 }

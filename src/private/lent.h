@@ -226,10 +226,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cud
     e = spipe_stream_create(stream, priority);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_stream_create(&other, priority) != cudaSuccess) {
-            (void)cudaGetLastError();
-            break;
-        }
+        if (spipe_stream_create(&other, priority) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaStreamDestroy(other);
     }
     return e;
@@ -252,10 +249,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
     e = spipe_event_create(event);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_event_create(&other) != cudaSuccess) {
-            (void)cudaGetLastError();
-            break;
-        }
+        if (spipe_event_create(&other) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
@@ -386,7 +380,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 /* Has a kept pipeline run a call of spipe_run. In calls.h. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
-                                        cudaError_t *e, spipe_failure_t *f);
+                                        cudaError_t *e, spipe_failure_t *f,
+                                        spipe_priv_visit_t *visit);
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {

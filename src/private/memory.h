@@ -211,7 +211,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
         m->pageable = p->plan.pageable_slots;
         if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
-        (void)cudaGetLastError();
         free(m->pinned_base);
         m->pinned_base = NULL;
     }

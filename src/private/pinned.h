@@ -1,44 +1,44 @@
 /* ---- 6 memory ------------------------------------------------------------------------------
-   Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
+   Pinned memory, and what kind of memory a pointer is. Uses errors. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr) return cudaSuccess;
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     e = cudaFreeHost(ptr);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     e = cudaHostUnregister(ptr);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     return e;
 }
 
@@ -58,10 +58,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* toolkits before 11 return this for a pageable pointer */
-        (void)cudaGetLastError();
-        return cudaSuccess;
-    }
+    (void)spipe_priv_take_error(e);
+    if (e == cudaErrorInvalidValue) return cudaSuccess; /* toolkits before 11, of a pageable one */
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost)
         *type = SPIPE_PRIV_PINNED;
@@ -71,8 +69,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     if (*type == SPIPE_PRIV_PINNED && !a.devicePointer) {
         /* The first calls of a thread do not start CUDA in it, and then CUDA does not say where the
            device sees the memory. This one starts it. */
-        SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        SPIPE_TRY(cudaPointerGetAttributes(&a, ptr));
+        SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+        SPIPE_TRY(spipe_priv_take_error(cudaPointerGetAttributes(&a, ptr)));
     }
     *device_pointer = a.devicePointer;
     return cudaSuccess;

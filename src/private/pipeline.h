@@ -95,10 +95,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
-        if (p->failure.error == cudaSuccess) {
-            (void)cudaGetLastError();
-            (void)spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
-        }
+        (void)spipe_priv_call_failed(p, e, "setting up");
         if (failure) *failure = p->failure;
         (void)spipe_priv_free(p);
         return e;
@@ -109,20 +106,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+/* A one-shot run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_report_t *report,
+                                                spipe_priv_visit_t *visit) {
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
-    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
+    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report, visit);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
     if (!from) e = spipe_desc_check(d, &failure);
-    if (from && from->run(d, report, &e, &failure)) return e;
+    if (from && from->run(d, report, &e, &failure, visit)) return e;
     if (e == cudaSuccess) {
-        const enum cudaStreamCaptureMode mode = spipe_priv_own_calls();
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
-        p.mode = mode;
-        if (e != cudaSuccess) (void)spipe_priv_set_mode(mode);
+        p.visit = *visit;
     }
     if (e != cudaSuccess) {
         if (report) {
@@ -135,8 +132,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    (void)spipe_priv_set_mode(p.mode);
-    spipe_priv_rethrow(&p.thrown);
+    visit->thrown = p.thrown;
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
                           "freeing after the run failed: %s", cudaGetErrorString(freed));
@@ -144,10 +140,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     return e;
 }
 
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
+    const cudaError_t e = spipe_priv_run_once(d, report, &visit);
+    spipe_priv_depart(&visit);
+    spipe_priv_rethrow(&visit.thrown);
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
     spipe_priv_pipeline_t *p;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!pipeline) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue,
@@ -166,10 +170,10 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
         return cudaErrorMemoryAllocation;
     }
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
     if (e == cudaSuccess) spipe_priv_check_out(p);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e != cudaSuccess) {
         free(p);
         return e;
@@ -182,7 +186,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
 
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     int forked;
     if (!p) return cudaSuccess;
@@ -193,11 +197,11 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
         spipe_priv_forget(p);
         return SPIPE_PRIV_FORKED;
     }
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
     SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     free(p);
     return e;
 }
@@ -209,8 +213,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
-    else if (p->failure.error != e)
-        e = spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
+    else
+        e = spipe_priv_call_failed(p, e, "setting up");
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
@@ -224,7 +228,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
     if (p->request.desc.num_stages == 0) {
         e = spipe_priv_check_stages(&p->request.desc, &p->failure);
-        return spipe_priv_refuse_call(report, e, p->failure.message);
+        return spipe_priv_refuse_call(NULL, report, e, p->failure.message);
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_run_again(p, report);
@@ -299,16 +303,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* the program may still name the old array */
-    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    SPIPE_TRY(spipe_priv_enter_device(p, &before, NULL));
     p->request.desc.buffers[buffer].host = host;
     e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
-    if (e != cudaSuccess && p->failure.error != e) {
-        (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
-                                cudaGetErrorString(e));
-    }
     (void)cudaSetDevice(before);
-    return e;
+    return spipe_priv_call_failed(p, e, "setting another array");
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
@@ -331,11 +331,8 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
         spipe_priv_begin(p);
         return e;
     }
-    (void)cudaGetLastError();
+    (void)spipe_priv_take_error(spipe_priv_call_failed(p, e, "setting another count"));
     why = p->failure;
-    if (why.error != e) {
-        (void)spipe_priv_refuse(&why, e, "another count failed: %s", cudaGetErrorString(e));
-    }
     p->request.desc.count = before;
     if (spipe_priv_replan(p) == cudaSuccess) spipe_priv_begin(p);
     p->failure = why;
@@ -386,10 +383,11 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
                                                   struct spipe_timeline *timeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    if (timeline && !spipe_priv_watches(timeline)) return cudaErrorInvalidValue;
+    cudaError_t e;
     SPIPE_TRY(spipe_priv_claim(p, NULL));
     (void)spipe_priv_wait_enqueued(p, NULL);
-    p->request.desc.timeline = timeline;
+    e = spipe_priv_check_timeline(timeline, &p->failure);
+    if (e == cudaSuccess) p->request.desc.timeline = timeline;
     spipe_priv_let_go(p);
-    return cudaSuccess;
+    return e;
 }

@@ -60,7 +60,8 @@ typedef struct spipe_priv_provider {
     void (*between)(struct spipe_priv_pipeline *p);
     /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
        became of it; 0: spipe_run must make it, or e and f say why there can be none. */
-    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
+    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f,
+               spipe_priv_visit_t *visit);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -277,8 +278,12 @@ typedef struct spipe_priv_trial {
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-    uint64_t work[SPIPE_MAX_STAGES]; /* checked runs: hash of what a stage enqueued; 0 = unknown */
-    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
+
+    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
+        uint64_t seen, enqueued;
+    } work[SPIPE_MAX_STAGES];
+
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
 
@@ -380,8 +385,8 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    spipe_priv_owner_t owner;        /* of a kept pipeline */
-    enum cudaStreamCaptureMode mode; /* of the thread that calls, for functions of the user's */
+    spipe_priv_owner_t owner; /* of a kept pipeline */
+    spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */

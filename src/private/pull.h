@@ -5,11 +5,12 @@
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     memset(&p->pull, 0, sizeof p->pull);
-    SPIPE_TRY(spipe_priv_pick_up(p));
-    e = spipe_priv_choose_way(p);
+    spipe_priv_failure_clear(&p->failure);
+    e = spipe_priv_pick_up(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
-        return e;
+        return spipe_priv_call_failed(p, e, "setting up");
     }
     p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
@@ -24,7 +25,10 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
-    if (!p->pull.active) return;
+    if (!p->pull.active) {
+        p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+        return;
+    }
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
         spipe_priv_stop_calls(p);
@@ -120,29 +124,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
-/* Refuses a call. If the loop has failed already, its failure stays: a worker may have recorded, or
-   be recording, that it could not fill a slot. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                   const char *why) {
-    spipe_priv_lock(p->sync);
-    if (!p->pull.active || !p->run.failed) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
-    spipe_priv_unlock(p->sync);
-    return e;
-}
-
 /* Whether chunks may be taken from this pipeline now. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
     const size_t held = p->pull.taken - p->pull.released;
     if (p->request.desc.num_stages > 0) {
-        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue,
+        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "the pipeline has stages, so run it; spipe_next is for one "
                                       "without");
     }
     if (!chunk)
-        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue, "there is no chunk to write to");
+        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
+                                      "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
     if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
-    return spipe_priv_pull_refuse(p, cudaErrorNotReady,
+    return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }
 
@@ -180,7 +175,7 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
-        e = spipe_priv_pull_refuse(p, cudaErrorNotPermitted,
+        e = spipe_priv_refuse_call(p, NULL, cudaErrorNotPermitted,
                                    "no chunk is held; take one with spipe_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);

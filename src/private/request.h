@@ -12,8 +12,9 @@ SPIPE_PRIV_RARE void spipe_priv_copy_desc(spipe_desc_t *to, const spipe_desc_t *
     to->stamp = d->stamp;
 }
 
-/* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
-   copy across the end of what is pinned, in the middle of a run. */
+/* What kind of memory an array is, also where count is 0: what may be captured does not depend on
+   the count. Its first and its last byte must be of one kind: CUDA refuses a copy across the end of
+   what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
                                                      spipe_failure_t *f) {
     const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
@@ -24,9 +25,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     a->type = SPIPE_PRIV_PAGEABLE;
     a->pins = 0;
     a->mapped = NULL;
-    if (bytes == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
+    if (!host) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
+    last = a->type;
+    if (bytes > 1) SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
                          "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
                          "is it too short, or pinned only in part?",
@@ -204,17 +206,19 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     spipe_priv_request_t r;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     cudaError_t e;
     if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
     memset(plan, 0, sizeof *plan);
     SPIPE_TRY(kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure));
     memset(&r, 0, sizeof r);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = cudaGetDevice(&r.device);
-    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    mode = spipe_priv_own_calls();
-    e = spipe_priv_request_begin(&r, d, kept, failure);
-    (void)spipe_priv_set_mode(mode);
+    if (e == cudaSuccess)
+        e = spipe_priv_request_begin(&r, d, kept, failure);
+    else
+        (void)spipe_priv_no_device(failure, e);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
     if (e != cudaSuccess) return e;
     w = spipe_priv_request_work(&r, -1.0);

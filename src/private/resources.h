@@ -27,7 +27,6 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t
     if (!at) return NULL;
     memset(at, 0, bytes);
     if (spipe_pin(at, bytes) == cudaSuccess) return at;
-    (void)cudaGetLastError();
     free(r->pinned_block);
     r->pinned_block = NULL;
     return NULL;
@@ -39,10 +38,7 @@ SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
     void *at;
     if (bytes == 0) return;
     at = spipe_priv_pin_block(r, bytes);
-    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return;
-    }
+    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) return;
     r->pinned.base = (unsigned char *)at;
     r->pinned.bytes = bytes;
 }
@@ -64,7 +60,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
-        (void)cudaGetLastError();
         return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",
                                  device);
     }
@@ -88,7 +83,7 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
                                              spipe_failure_t *failure) {
     const spipe_resources_limits_t own = spipe_resources_limits_default();
     const spipe_resources_limits_t *l = limits ? limits : &own;
-    enum cudaStreamCaptureMode mode;
+    spipe_priv_visit_t visit;
     spipe_resources_t *r;
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
@@ -102,9 +97,9 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     if (!r) {
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
     }
-    mode = spipe_priv_own_calls();
+    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
     e = spipe_priv_fill_resources(r, l, failure);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess)
         *resources = r;
     else
@@ -191,21 +186,20 @@ SPIPE_PRIV_RARE void spipe_priv_free_all(spipe_resources_t *r, int forked, cudaE
 }
 
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
+    spipe_priv_visit_t visit;
     cudaError_t e = cudaSuccess;
-    enum cudaStreamCaptureMode mode;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     e = spipe_priv_close_resources(r, failure);
     if (e == SPIPE_PRIV_FORKED) spipe_priv_free_all(r, 1, &e);
     if (e != cudaSuccess) return e;
-    mode = spipe_priv_set_mode(cudaStreamCaptureModeRelaxed);
+    visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     spipe_priv_keep_error(&e, cudaGetDevice(&before));
     spipe_priv_free_all(r, 0, &e);
     (void)cudaSetDevice(before);
-    (void)spipe_priv_set_mode(mode);
+    spipe_priv_depart(&visit);
     if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
     return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));
 }
 
@@ -217,7 +211,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     if (!r) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_check_resources(r, NULL));
     if (r->others != r) {
-        SPIPE_TRY(cudaGetDevice(&device));
+        SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
         r = spipe_priv_resources_on(r, device);
         if (!r) return cudaErrorInvalidDevice;
     }

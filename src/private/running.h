@@ -242,7 +242,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     if (!p->run.failed) return;
     e = cudaSuccess;
     spipe_priv_sync_streams(&p->streams, &e);
-    if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
+    (void)spipe_priv_take_error(p->failure.error);
 }
 
 /* Before the first batch: slots are filled, and resident buffers are on the device. */

@@ -6,7 +6,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     *value = 0;
     if ((int)priority < 0 || priority > SPIPE_PRIORITY_HIGH) return cudaErrorInvalidValue;
     if (priority == SPIPE_PRIORITY_DEFAULT) return cudaSuccess;
-    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    SPIPE_TRY(spipe_priv_take_error(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
     if (priority == SPIPE_PRIORITY_LOW) *value = least;
     if (priority == SPIPE_PRIORITY_MEDIUM) *value = (least + greatest) / 2;
     if (priority == SPIPE_PRIORITY_HIGH) *value = greatest;
@@ -18,7 +18,8 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
     SPIPE_TRY(spipe_priority_value(priority, &value));
-    return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
+    return spipe_priv_take_error(
+        cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value));
 }
 
 /* Makes an event on a device and records it on a stream, which must be of that device. */
@@ -79,7 +80,7 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     SPIPE_TRY(spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device));
     e = cudaStreamWaitEvent(waiter, event, 0);
     spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
@@ -93,7 +94,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     }
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, offsetof(spipe_stream_pool_t, owner));
-    return spipe_priv_end_destroy(&pool->owner, forked, e);
+    return spipe_priv_end_destroy(&pool->owner, forked, spipe_priv_take_error(e));
 }
 
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,

@@ -17,7 +17,7 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->over = 0;
     t->kernel_s = -1.0;
     t->graph_failed = 0;
-    memset(t->work, 0, sizeof t->work);
+    memset((void *)t->work, 0, sizeof t->work);
 }
 
 /* Whether candidates may be compared by running them. Not with resident buffers, sources, sinks,

@@ -152,7 +152,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_clock() - p->run.began;
-    (void)spipe_priv_set_mode(p->mode);
+    (void)spipe_priv_set_mode(p->visit.mode);
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     (void)spipe_priv_own_calls();
     if (!stop) return;

@@ -228,6 +228,10 @@ typedef struct spipe_desc {
       - a stage that writes before or past a buffer, or past the last chunk's elements: guard bytes
         show that. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of
         each slot is an allocation of its own instead, so that these tools see reads, too;
+      - elements of an output or a sink that no stage wrote, 8 bytes of them or more, at the ends of
+        a chunk 4: before the stages they are filled with a pattern;
+      - under AddressSanitizer, a source or sink that works beyond the memory that it was handed, or
+        when it has returned: in a checked run that is a block from malloc, freed afterwards;
       - an elementwise stage that writes into an input;
       - a host stage that writes into a buffer that it declared only to read;
       - a replayable stage that enqueues other work than in the pipeline's run before: other

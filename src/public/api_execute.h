@@ -36,8 +36,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                pipeline stays as it was; after another error it must be set again before it runs.
                cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
                again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too). plan,
-               failure: valid until the next call; NULL for NULL.
+               under way, on another thread or around the stage that calls (destroy, too); the
+               sentence is in the report alone. plan, failure: valid until the next call; NULL for
+               NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
@@ -58,7 +59,7 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
     timeline   in      begun with spipe_timeline_default of streampipe_timeline.h; NULL = do not
                        record. Yours; must live until it is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue (a timeline that was not begun);
-               cudaErrorInvalidResourceHandle (p is NULL).
+               cudaErrorInvalidResourceHandle (p is NULL). spipe_pipeline_failure says why.
     Blocks     until work under way has ended.   Threads  one at a time.   Callback  no.
     Capture    no.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,

@@ -91,8 +91,10 @@ END EXAMPLE
                  its own input elements, with their halo. Where a stage sums floats by chunk, other
                  chunks give other last digits: set desc.chunk, and mark the stage ordered.
       Errors     every function returns cudaError_t, prints nothing, never exits (except for the
-                 SPIPE_CHECK macros), and leaves the current device as it was. A run that fails
-                 says which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
+                 SPIPE_CHECK macros), and leaves the current device as it was. Its error is not
+                 left as CUDA's last error, but for SPIPE_LAUNCH, which stands for a launch. A run
+                 that fails says which stage and chunk, and how many chunks are whole, in a
+                 spipe_failure_t.
       Streams    a run by spipe_run, spipe_pipeline_run or spipe_next starts after the work that is
                  on the default stream when it begins, as cudaMemcpy would, if an array is in
                  pinned or device memory: a kernel there may still write it. Work on other

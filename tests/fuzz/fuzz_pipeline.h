@@ -41,30 +41,35 @@ typedef struct fuzz_world {
     cudaError_t stage_hit[FUZZ_MAX_STAGES], part_hit[FUZZ_MAX_BUFFERS]; /* failed on purpose */
     int refused_stage; /* whose launch the runtime refused, or -1 */
     size_t refused_chunk;
+    int faulty; /* 1 = a call of CUDA failed in this run */
 } fuzz_world_t;
 
 /* What they return when they fail on purpose: none is returned by anything else. */
 #define FUZZ_STAGE_ERROR cudaErrorNotSupported
 #define FUZZ_PART_ERROR  cudaErrorOperatingSystem
+#define FUZZ_FAULT       cudaErrorLaunchOutOfResources
 
 static const char *fuzz_what = ""; /* what a failed check prints after its own words */
 
 static inline void fuzz_print(const fuzz_scene_t *s) {
+    static const char *const hows[] = {"", " positioned", " split"};
     int i, k;
     fprintf(stderr,
             "count %zu%s then %zu chunk %zd depth %zd threads %zd %s staging %d way %d x %d"
-            " sync %d progress %d stop %zu fixed %d once %d damage %d devices %d\n",
+            " sync %d progress %d stop %zu fixed %d once %d damage %d devices %d own %d"
+            " held %zu streams %zu end %zu fault %s:%ld\n",
             s->count, s->open_ended ? " (open)" : "", s->count_then, (ssize_t)s->chunk,
             (ssize_t)s->depth, (ssize_t)s->threads, spipe_schedule_name(s->schedule),
             (int)s->staging, s->way, s->num_runs, s->checked, s->progress, s->stop_at, s->fixed,
-            s->once, s->damage, s->devices);
+            s->once, s->damage, s->devices, s->own_devices, s->held, s->num_streams, s->end_at,
+            s->fault ? s->fault : "none", s->fault_call);
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
         fprintf(stderr,
                 "  buffer %d kind %d%s elem %zu memory %d halo %zu+%zu edge %d how %d"
                 " gives %zu fails %d at %zu\n",
-                i, f->kind, f->positioned ? " positioned" : "", f->elem_bytes, f->memory, f->before,
-                f->after, f->edge, f->how, f->gives, f->fails, f->fails_at);
+                i, f->kind, hows[f->positioned ? 1 : 2 * f->split], f->elem_bytes, f->memory,
+                f->before, f->after, f->edge, f->how, f->gives, f->fails, f->fails_at);
     }
     for (i = 0; i < s->num_stages; ++i) {
         const fuzz_stage_t *st = &s->stages[i];
@@ -292,6 +297,38 @@ static cudaError_t fuzz_source(void *dst, size_t max_count, size_t *count, void 
     return cudaSuccess;
 }
 
+/* The same of a split source: a ticket is the number of its element. */
+static cudaError_t fuzz_tickets(void *dst, size_t max_count, size_t *count, void *user) {
+    fuzz_part_t *part = (fuzz_part_t *)user;
+    fuzz_world_t *w = part->world;
+    const int i = part->number;
+    const fuzz_buffer_t *f = &w->scene->buffers[i];
+    const unsigned at_once = f->pattern[w->calls[i] % 4];
+    size_t n = f->gives - w->got[i], k;
+    FUZZ_CHECK(w, max_count > 0, "split source %d is asked for nothing", i);
+    if (f->fails && w->calls[i] == f->fails_at) return w->part_hit[i] = FUZZ_PART_ERROR;
+    ++w->calls[i];
+    if (n > max_count) n = max_count;
+    if (at_once && n > at_once) n = at_once;
+    for (k = 0; k < n; ++k) ((size_t *)dst)[k] = w->got[i]++;
+    *count = n;
+    return cudaSuccess;
+}
+
+static cudaError_t fuzz_do_tickets(void *elements, const void *tickets, size_t first, size_t count,
+                                   void *user) {
+    const fuzz_part_t *part = (const fuzz_part_t *)user;
+    const fuzz_buffer_t *f = &part->world->scene->buffers[part->number];
+    const size_t *t = (const size_t *)tickets;
+    size_t k;
+    for (k = 0; k < count; ++k) {
+        FUZZ_CHECK(part->world, t[k] == first + k, "split source %d: ticket %zu for element %zu",
+                   part->number, t[k], first + k);
+    }
+    memcpy(elements, f->given.data() + first * f->elem_bytes, count * f->elem_bytes);
+    return cudaSuccess;
+}
+
 static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *user) {
     fuzz_part_t *part = (fuzz_part_t *)user;
     fuzz_world_t *w = part->world;
@@ -381,7 +418,11 @@ static inline void fuzz_add_buffer(fuzz_world_t *w, spipe_desc_t *d, int i) {
     } else if (f->positioned) {
         spipe_add_sink_at(d, fuzz_sink_at, &w->parts[i], f->elem_bytes);
     }
-    switch (f->positioned ? 0 : f->kind) {
+    if (f->split) {
+        spipe_add_source_split(d, fuzz_tickets, fuzz_do_tickets, &w->parts[i], sizeof(size_t),
+                               f->elem_bytes);
+    }
+    switch (f->positioned || f->split ? 0 : f->kind) {
     case 0: break;
     case SPIPE_INPUT: spipe_add_input(d, a->at, f->elem_bytes); break;
     case SPIPE_OUTPUT: spipe_add_output(d, a->at, f->elem_bytes); break;
@@ -451,7 +492,7 @@ static cudaError_t fuzz_reduce(void *into, const void *from, size_t bytes, void 
 
 /* So many pipelines of one GPU share the run. */
 static inline void fuzz_share(fuzz_world_t *w, spipe_desc_t *d) {
-    static const int list[3] = {0, 0, 0};
+    static const int lists[2][3] = {{0, 0, 0}, {0, 1, 2}};
     int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
         const fuzz_buffer_t *f = &w->scene->buffers[i];
@@ -459,7 +500,7 @@ static inline void fuzz_share(fuzz_world_t *w, spipe_desc_t *d) {
             spipe_devices_reduce(d, fuzz_reduce, &w->scene->buffers[i]);
         }
     }
-    spipe_devices_list(d, list, w->scene->devices);
+    spipe_devices_list(d, lists[w->scene->own_devices], w->scene->devices);
 }
 
 static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
@@ -477,8 +518,12 @@ static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
     d.progress = s->progress ? fuzz_progress : NULL;
     d.progress_user = w;
     for (i = 0; i < s->num_buffers; ++i) fuzz_add_buffer(w, &d, i);
-    for (i = 0; i < s->num_stages; ++i) {
+    for (i = 0; i < s->num_stages && s->way != FUZZ_PULLED; ++i) {
         fuzz_add_stage(w, &d, s->reversed ? s->num_stages - 1 - i : i);
+    }
+    for (i = 0; i < s->num_stages && s->way == FUZZ_PULLED; ++i) {
+        w->stages[i].world = w;
+        w->stages[i].number = i;
     }
     if (s->damage) fuzz_damage(&d, s->damage);
     if (s->devices) fuzz_share(w, &d);
@@ -530,7 +575,7 @@ static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int s
     if (f->kind == SPIPE_TEMP || f->kind == SPIPE_SOURCE) return;
     if (f->kind == SPIPE_RESIDENT) {
         const fuzz_data_t &is = success ? f->want : f->given;
-        if (f->how == 0) return;
+        if (f->how == 0 || (w->faulty && !success)) return; /* the copy out may be what failed */
         FUZZ_CHECK(w, w->taken[i] == is, "buffer %d: resident, wrong (%d)", i, success);
         return;
     }
@@ -579,6 +624,20 @@ static inline void fuzz_check_part(const fuzz_world_t *w, int i, const spipe_rep
                why->chunk, why->chunks_whole, why->message);
 }
 
+/* A checked run finds an output that no stage writes, of elements of so many bytes or more; but not
+   one in device memory that is used in place. */
+static inline int fuzz_is_unwritten(const fuzz_world_t *w, size_t least) {
+    const fuzz_scene_t *s = w->scene;
+    int i, unwritten = 0;
+    for (i = 0; i < s->num_buffers; ++i) {
+        const fuzz_buffer_t *f = &s->buffers[i];
+        const int in_place = f->memory == FUZZ_DEVICE && s->schedule == SPIPE_ZERO_COPY;
+        unwritten |= (f->kind == SPIPE_OUTPUT || f->kind == SPIPE_SINK) && f->writers == 0 &&
+                     f->elem_bytes >= least && (least == 1 || f->kind == SPIPE_SINK || !in_place);
+    }
+    return s->checked && unwritten && w->count > 0;
+}
+
 /* The error is one that somebody gave on purpose, and it says whose. */
 static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spipe_report_t *r,
                                       int ends_well) {
@@ -599,6 +658,8 @@ static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spip
         given = 1;
     }
     given |= !ends_well && e == cudaErrorInvalidValue;
+    given |= fuzz_is_unwritten(w, 1) && strstr(f->message, "wrote elements") != NULL;
+    given |= w->faulty;
     given |= s->progress && s->stop_at > 0 && e == SPIPE_STOPPED;
     FUZZ_CHECK(w, given, "error %s, given by nobody: %s", cudaGetErrorName(e), f->message);
     FUZZ_CHECK(w, f->error == e && f->message[0], "the report says %s (%s)",
@@ -637,6 +698,7 @@ static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report
     (void)fuzz_true_count(s, w->count, &ends_well);
     if (e == cudaSuccess) {
         FUZZ_CHECK(w, ends_well, "success, with a source that ended early");
+        FUZZ_CHECK(w, !fuzz_is_unwritten(w, 4), "nobody missed an output");
         FUZZ_CHECK(w, r->failure.chunks_whole == chunks, "%zu of %zu chunks whole",
                    r->failure.chunks_whole, chunks);
         for (i = 0; i < s->num_stages; ++i) {
@@ -654,13 +716,33 @@ static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report
     for (i = 0; i < s->num_buffers; ++i) fuzz_check_values(w, i, whole, e == cudaSuccess);
 }
 
+/* ---- faults -------------------------------------------------------------------------------- */
+/* From here on calls are the library's, of which one fails in the first run. */
+static inline void fuzz_arm(fuzz_world_t *w) {
+    const fuzz_scene_t *s = w->scene;
+    w->faulty = 0;
+    if (!s->fault) return;
+    hostcuda_fail_clear();
+    hostcuda_fail(s->fault, s->fault_call, FUZZ_FAULT);
+}
+
+/* From here on they are the test's. Of what failed nothing is left for its next check. */
+static inline void fuzz_disarm(fuzz_world_t *w) {
+    if (!w->scene->fault) return;
+    w->faulty = hostcuda_fail_fired() > 0;
+    hostcuda_fail_clear();
+    FUZZ_CHECK(w, cudaPeekAtLastError() == cudaSuccess, "CUDA's last error is %s",
+               cudaGetErrorName(cudaPeekAtLastError()));
+}
+
 /* ---- the ways to run ----------------------------------------------------------------------- */
 /* From now on nothing fails on purpose. */
 static inline void fuzz_mend(fuzz_scene_t *s) {
     int i;
     for (i = 0; i < s->num_stages; ++i) s->stages[i].fails = 0;
     for (i = 0; i < s->num_buffers; ++i) s->buffers[i].fails = 0;
-    s->stop_at = 0;
+    s->stop_at = s->end_at = 0;
+    s->fault = NULL;
 }
 
 /* If open ends disagree, a chunk before the nearest one may have read elements beyond it into its
@@ -721,7 +803,9 @@ static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
             SPIPE_CHECK(fuzz_array_free(&before));
         }
         fuzz_start(w, w->scene->count);
+        fuzz_arm(w);
         const cudaError_t e = spipe_run(&own, &r);
+        fuzz_disarm(w);
         /* a kept pipeline may hold a second way to compare, and a checked run guards */
         if (d->chunk != SPIPE_AUTO && d->depth != SPIPE_AUTO && !d->checked) {
             fuzz_check_memory(w, &r);
@@ -747,7 +831,9 @@ static inline void fuzz_kept(fuzz_world_t *w, const spipe_desc_t *d) {
         }
         if (k == 2) fuzz_move(w, p, (int)(s->salt % (unsigned)s->num_buffers));
         fuzz_start(w, count);
+        fuzz_arm(w);
         e = spipe_pipeline_run(p, &r);
+        fuzz_disarm(w);
         fuzz_snapshot(w);
         fuzz_snapshot_device(w);
         fuzz_check(w, e, &r);
@@ -785,6 +871,77 @@ static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
     SPIPE_CHECK(cudaStreamDestroy(stream));
 }
 
+/* Takes chunks, works on them on streams that take turns, and gives them back in order. *early: 1 =
+   it was ended before the last one, or by a stage that gave up. */
+static inline cudaError_t fuzz_loop(fuzz_world_t *w, spipe_pipeline_t *p,
+                                    const cudaStream_t *streams, spipe_report_t *r, int *early) {
+    const fuzz_scene_t *s = w->scene;
+    size_t taken = 0, released = 0;
+    spipe_chunk_t c;
+    cudaError_t e = cudaSuccess;
+    int i;
+    *early = 0;
+    while (e == cudaSuccess && !*early) {
+        if (taken - released < s->held) {
+            e = spipe_next(p, streams[taken % s->num_streams], &c);
+            if (e == cudaSuccess && c.count == 0) break;
+        }
+        if (taken - released >= s->held || (e == cudaErrorNotReady && taken > released)) {
+            e = spipe_release(p, streams[released++ % s->num_streams]);
+            continue;
+        }
+        for (i = 0; i < s->num_stages && e == cudaSuccess; ++i) {
+            e = fuzz_run_stage(&c, &w->stages[i]);
+            *early |= e != cudaSuccess;
+        }
+        *early |= ++taken == s->end_at;
+    }
+    const spipe_failure_t why = *spipe_pipeline_failure(p);
+    for (i = 0; i < s->num_buffers; ++i) { /* which work on chunks that are held may change */
+        if (s->buffers[i].kind == SPIPE_RESIDENT) (void)cudaDeviceSynchronize();
+    }
+    const cudaError_t ended = spipe_end(p, r);
+    if (*early || e == cudaSuccess || ended != cudaSuccess) return ended;
+    r->failure = why; /* a loop that could not begin */
+    return e;
+}
+
+static inline void fuzz_pulled(fuzz_world_t *w, const spipe_desc_t *d) {
+    spipe_pipeline_t *p;
+    fuzz_scene_t *s = w->scene;
+    spipe_report_t r;
+    cudaStream_t streams[2];
+    int i, k, early;
+    SPIPE_CHECK(spipe_stream_create(&streams[0], SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_stream_create(&streams[1], SPIPE_PRIORITY_DEFAULT));
+    cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
+    FUZZ_CHECK(w, e == cudaSuccess, "create: %s", r.failure.message);
+    for (k = 0; k < 1 + s->num_runs; ++k) {
+        if (k == 1) fuzz_mend(s);
+        fuzz_start(w, s->count);
+        fuzz_arm(w);
+        e = fuzz_loop(w, p, streams, &r, &early);
+        (void)cudaGetLastError(); /* the loop's own launch may be what failed */
+        fuzz_disarm(w);
+        if (w->faulty) (void)spipe_end(p, NULL); /* which may be what failed */
+        SPIPE_CHECK(
+            cudaStreamSynchronize(streams[0])); /* work on chunks that were not given back */
+        SPIPE_CHECK(cudaStreamSynchronize(streams[1]));
+        fuzz_snapshot(w);
+        fuzz_snapshot_device(w);
+        if (!early || e != cudaSuccess) fuzz_check(w, e, &r);
+        for (i = 0; i < s->num_buffers && early && e == cudaSuccess; ++i) {
+            size_t whole = r.failure.chunks_whole * r.chunk;
+            if (whole > w->count) whole = w->count;
+            if (s->buffers[i].kind != SPIPE_RESIDENT) fuzz_check_values(w, i, whole, 0);
+        }
+    }
+    e = spipe_pipeline_destroy(p);
+    FUZZ_CHECK(w, e == cudaSuccess, "destroy: %s", cudaGetErrorName(e));
+    SPIPE_CHECK(cudaStreamDestroy(streams[0]));
+    SPIPE_CHECK(cudaStreamDestroy(streams[1]));
+}
+
 /* A description that must be refused, before anything is taken. */
 static inline void fuzz_refused(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_report_t r;
@@ -797,12 +954,18 @@ static inline void fuzz_refused(fuzz_world_t *w, const spipe_desc_t *d) {
                "refused, but only after %ld calls of the runtime", hostcuda_calls(NULL));
 }
 
+/* TODO part 2: zero-copy of an open end takes slots of 64 MiB, whatever the resources have. */
+static inline int fuzz_does_not_fit(const fuzz_scene_t *s) {
+    return s->schedule == SPIPE_ZERO_COPY && s->chunk == SPIPE_AUTO && s->open_ended;
+}
+
 /* Every other scene on one GPU has its memory, streams and threads from resources. */
 static inline spipe_resources_t *fuzz_resources(const fuzz_world_t *w, spipe_desc_t *d) {
     const fuzz_scene_t *s = w->scene;
     spipe_resources_limits_t l = spipe_resources_limits_default();
     spipe_failure_t f;
     if (s->salt % 2 || s->devices || s->damage || s->refused) return NULL;
+    if (fuzz_does_not_fit(s)) return NULL;
     l.device_bytes = (size_t)4 << 20;
     l.pinned_bytes = (size_t)4 << 20;
     l.threads = 1 + s->salt / 4 % 8;
@@ -822,33 +985,62 @@ static inline void fuzz_resources_end(const fuzz_world_t *w, spipe_resources_t *
     FUZZ_CHECK(w, e == cudaSuccess, "resources: %s", f.message);
 }
 
-/* One scene from its bytes to its end. */
-static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
-    static fuzz_world_t fresh;
-    fuzz_scene_t *s = new fuzz_scene_t();
+/* Runs a scene that was described. */
+static inline void fuzz_run_scene(fuzz_world_t *w, const spipe_desc_t *d) {
+    const fuzz_scene_t *s = w->scene;
+    if (s->damage || s->refused)
+        fuzz_refused(w, d);
+    else if (s->way == FUZZ_ONE_SHOT)
+        fuzz_one_shot(w, d);
+    else if (s->way == FUZZ_KEPT)
+        fuzz_kept(w, d);
+    else if (s->way == FUZZ_PULLED)
+        fuzz_pulled(w, d);
+    else
+        fuzz_enqueued(w, d);
+}
+
+static inline fuzz_world_t *fuzz_world_new(const unsigned char *data, size_t size) {
+    static const fuzz_world_t fresh = fuzz_world_t();
     fuzz_world_t *w = new fuzz_world_t(fresh);
+    w->scene = new fuzz_scene_t();
+    fuzz_make(w->scene, data, size);
+    return w;
+}
+
+static inline void fuzz_world_end(fuzz_world_t *w) {
     int i;
-    w->scene = s;
-    fuzz_make(s, data, size);
+    for (i = 0; i < w->scene->num_buffers; ++i) {
+        if (w->arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w->arrays[i]));
+    }
+    delete w->scene;
+    delete w;
+}
+
+static inline void fuzz_check_clean(const fuzz_world_t *w) {
+    SPIPE_CHECK(cudaDeviceSynchronize());
+    FUZZ_CHECK(w, hostcuda_leaks(NULL) == 0 && cudaGetLastError() == cudaSuccess,
+               "%d things were left alive", hostcuda_leaks(stderr));
+}
+
+/* One scene to its end, its arrays freed but not what it is. */
+static inline void fuzz_one_scene(fuzz_world_t *w) {
+    int i;
     spipe_desc_t d = fuzz_describe(w);
     spipe_resources_t *shared = fuzz_resources(w, &d);
-    if (s->damage || s->refused)
-        fuzz_refused(w, &d);
-    else if (s->way == FUZZ_ONE_SHOT)
-        fuzz_one_shot(w, &d);
-    else if (s->way == FUZZ_KEPT)
-        fuzz_kept(w, &d);
-    else
-        fuzz_enqueued(w, &d);
-    for (i = 0; i < s->num_buffers; ++i) {
+    fuzz_run_scene(w, &d);
+    for (i = 0; i < w->scene->num_buffers; ++i) {
         if (w->arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w->arrays[i]));
     }
     SPIPE_CHECK(cudaDeviceSynchronize());
     if (shared) fuzz_resources_end(w, shared);
-    FUZZ_CHECK(w, hostcuda_leaks(NULL) == 0 && cudaGetLastError() == cudaSuccess,
-               "%d things were left alive", hostcuda_leaks(stderr));
-    delete w;
-    delete s;
+    fuzz_check_clean(w);
+}
+
+static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
+    fuzz_world_t *w = fuzz_world_new(data, size);
+    fuzz_one_scene(w);
+    fuzz_world_end(w);
 }
 
 #endif

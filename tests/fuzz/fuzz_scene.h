@@ -56,7 +56,8 @@ enum {
     FUZZ_ONE_SHOT,
     FUZZ_KEPT,
     FUZZ_ENQUEUED,
-    FUZZ_NUM_WAYS
+    FUZZ_NUM_WAYS,
+    FUZZ_PULLED = FUZZ_NUM_WAYS /* chosen by fuzz_surface.h alone, or inputs that are kept change */
 };
 
 typedef struct fuzz_op {
@@ -79,6 +80,7 @@ typedef struct fuzz_buffer {
     size_t gives;             /* source: elements until it ends */
     unsigned char pattern[4]; /* source: elements a call, modulo; 0 = as many as asked for */
     int positioned;           /* source or sink: any thread may call it, for any part */
+    int split;                /* source: gives tickets in order, whose work any thread may do */
     int fails;
     size_t fails_at;   /* call of the source or sink; positioned: element */
     fuzz_data_t given; /* what the host array holds before a run */
@@ -100,6 +102,12 @@ typedef struct fuzz_scene {
     size_t stop_at;    /* progress: chunks after which to stop; 0 = never */
     size_t count_then; /* kept: elements from the second run on */
     unsigned salt;
+    /* what fuzz_surface.h adds to a scene; 0 = nothing */
+    size_t held, num_streams; /* pulled: chunks held at most, streams that take turns */
+    size_t end_at;     /* pulled: chunks after which the first loop is ended; 0 = at its end */
+    const char *fault; /* a function of CUDA's that fails once while the library runs, ... */
+    long fault_call;   /* ... in this call of it */
+    int own_devices;   /* 1 = several GPUs are different ones */
     fuzz_buffer_t buffers[FUZZ_MAX_BUFFERS];
     fuzz_stage_t stages[FUZZ_MAX_STAGES];
 } fuzz_scene_t;

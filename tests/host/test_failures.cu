@@ -277,7 +277,8 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
     cudaError_t e;
-    const long copies = checked && !SPIPE_PRIV_ASAN ? 10 : 2; /* of a chunk */
+    const long guards = SPIPE_PRIV_ASAN ? 0 : 8;
+    const long copies = checked ? 2 + 2 + guards : 2;
     int whole;
     size_t together = 1, behind = 0;
     pipe_randomise(w.x);
@@ -287,7 +288,7 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     if (strcmp(op, "copy") == 0) d.depth = 4; /* or one copy might carry several chunks */
     hostcuda_set_prompt_errors(prompt);
     /* Arrays, sources and sinks: a copy in and a copy out of each chunk, and in a checked run one
-       of each of four guards, before and after the stage. */
+       of the output before the stage and after it, and of each of four guards. */
     hostcuda_fail_async(op, strcmp(op, "copy") == 0 ? copies * BAD + 1 : BAD + 1,
                         cudaErrorIllegalAddress);
     e = spipe_run(&d, &r);
