@@ -327,7 +327,7 @@ static void hold_up(struct spipe_timeline *, struct spipe_priv_pipeline *, int w
 /* In a checked run the chunk that is named is the one that failed, however late the host stages of
    the chunks before it begin. */
 static void test_late_host_stage(void) {
-    spipe_priv_watcher_t watcher = {SPIPE_PRIV_STAMP, hold_up};
+    spipe_priv_watcher_t watcher = {SPIPE_PRIV_STAMP, 0, hold_up};
     world_t w = {
         pipe_array_new(LONG, PIPE_PAGEABLE), pipe_array_new(LONG, PIPE_PAGEABLE), {0, 1, 1}, 0, 0};
     spipe_desc_t d = describe(&w, 3);
