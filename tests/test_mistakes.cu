@@ -88,8 +88,8 @@ static cudaError_t fft_stage(const spipe_chunk_t *c, void *user) {
 
 static cudaError_t bad_launch_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(twice, 1, 4096, 0, c->stream, SPIPE_BUF(c, 0, const float),
-                        SPIPE_BUF(c, 1, float), c->count);
+    return SPIPE_LAUNCH(twice, 1, 4096, 0, c, SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float),
+                        c->count);
 }
 
 static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
@@ -590,7 +590,7 @@ static const mistake_t mistakes[] = {
      "give each stage a name of its own"},
     {"Stages that wait for each other", circle, cudaErrorInvalidValue,
      "remove one `spipe_stage_after`"},
-    {"A launch that CUDA refuses", bad_launch, cudaErrorInvalidValue,
+    {"A launch that CUDA refuses", bad_launch, cudaErrorInvalidConfiguration,
      "at most 1024 threads per block"},
     {"An error of another library: `spipe_chunk_fail(c, \"cufftExecC2C returned %d\", r)`",
      own_words, cudaErrorUnknown, "as that library says"},
