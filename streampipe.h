@@ -1068,7 +1068,8 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     call that failed did.
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
-                       destroy. The others: one that create made; destroy takes NULL, too.
+                       destroy. The others: one that create made; destroy takes NULL, too. After
+                       destroy the pointer must not be used, as after free.
     d          in      copied; names, arrays and user pointers are kept and stay yours. A host
                        array may be NULL until set_host sets it, before the first run.
     report, failure out what happened; either may be NULL.
@@ -1078,8 +1079,8 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
                is one that ends the context). set_host, set_count: cudaErrorInvalidValue, and the
                pipeline stays as it was; after another error it must be set again before it runs.
-               cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
-               again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
+               cudaErrorInvalidResourceHandle: the pipeline is NULL, or must be set again.
+               cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
                under way, on another thread or around the stage that calls (destroy, too). plan,
                failure: valid until the next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
@@ -4823,8 +4824,7 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* a kept pipeline's own address */
-    int in_use;       /* 1 = a call on it is under way; under sync's lock */
+    int in_use; /* 1 = a call on it is under way; under sync's lock */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
@@ -9298,11 +9298,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
-    if (p->self != p) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
-                                      "this is no pipeline, or one that was destroyed; make one "
-                                      "with spipe_pipeline_create");
-    }
     spipe_priv_mutex_lock(&p->sync->lock);
     in_use = p->in_use;
     p->in_use = 1;
@@ -9837,7 +9832,6 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_check_out(p);
-    p->self = p;
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
@@ -9849,7 +9843,6 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     if (!p) return cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     spipe_priv_pull_end(p);
-    p->self = NULL;
     e = spipe_priv_free(p);
     free(p);
     return e;

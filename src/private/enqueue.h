@@ -88,11 +88,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
-    if (p->self != p) {
-        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
-                                      "this is no pipeline, or one that was destroyed; make one "
-                                      "with spipe_pipeline_create");
-    }
     spipe_priv_mutex_lock(&p->sync->lock);
     in_use = p->in_use;
     p->in_use = 1;

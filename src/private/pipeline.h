@@ -167,7 +167,6 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_check_out(p);
-    p->self = p;
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
@@ -179,7 +178,6 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     if (!p) return cudaSuccess;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     spipe_priv_pull_end(p);
-    p->self = NULL;
     e = spipe_priv_free(p);
     free(p);
     return e;

@@ -374,8 +374,7 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* a kept pipeline's own address */
-    int in_use;       /* 1 = a call on it is under way; under sync's lock */
+    int in_use; /* 1 = a call on it is under way; under sync's lock */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
