@@ -616,7 +616,10 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    fail, the failure of the first chunk is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
-   chunks in order. An I/O error: return cudaErrorOperatingSystem. */
+   chunks in order. If it gives fewer than max_count, it is called again for the rest, until the
+   chunk is full or it gives 0: so a chunk is never short but at the end, and a source that has
+   nothing yet must wait. It is not asked for more than desc.count, and after the end not again. An
+   I/O error: return cudaErrorOperatingSystem. */
 typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *count, void *user);
 /* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
@@ -684,6 +687,20 @@ struct spipe_priv_at;
 typedef cudaError_t (*spipe_priv_caller_t)(struct spipe_priv_pipeline *p, int buffer,
                                            const struct spipe_priv_at *at);
 
+/* Private: a buffer that must know its runs, such as a file, is told that its description is
+   checked, that a run begins, and that the run has ended, with its result. */
+struct spipe_desc;
+
+typedef enum spipe_priv_moment {
+    SPIPE_PRIV_CHECKED,
+    SPIPE_PRIV_BEGINS,
+    SPIPE_PRIV_ENDED
+} spipe_priv_moment_t;
+
+typedef cudaError_t (*spipe_priv_on_run_t)(const struct spipe_desc *d, int buffer,
+                                           spipe_priv_moment_t what, cudaError_t result,
+                                           spipe_failure_t *failure);
+
 typedef struct spipe_buffer_desc {
     spipe_kind_t kind;
     size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
@@ -703,6 +720,9 @@ typedef struct spipe_buffer_desc {
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL without work */
     int on_device; /* private: 1 = source_at is given the slot's memory on the device */
+    spipe_priv_on_run_t on_run; /* private: NULL, or told of each run */
+    size_t place, bytes; /* private, with on_run: its part of a file; SPIPE_AUTO = to an end that is
+                            not known */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -731,7 +751,8 @@ typedef struct spipe_devices {
 /* The description of a pipeline. Get one from spipe_desc_default, assign what should differ, add
    buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
-    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end;
+                                   if there are files of known length and no arrays, theirs) */
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
@@ -1080,9 +1101,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                is one that ends the context). set_host, set_count: cudaErrorInvalidValue, and the
                pipeline stays as it was; after another error it must be set again before it runs.
                cudaErrorInvalidResourceHandle: the pipeline is NULL, or must be set again.
-               cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too). plan,
-               failure: valid until the next call; NULL for NULL.
+               cudaErrorNotPermitted, and nothing is done: another call on the pipeline, or a run
+               of one of its files, is under way, on another thread or around the stage that calls
+               (destroy, too). plan, failure: valid until the next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
@@ -2601,17 +2622,62 @@ SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
+/* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
+SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
+    if (!b->on_run || b->bytes == SPIPE_AUTO || b->elem_bytes == 0) return SPIPE_AUTO;
+    return b->bytes / b->elem_bytes + (b->bytes % b->elem_bytes != 0);
+}
+
+/* Elements in the whole: as stated, else what all buffers that know their length agree on.
+   SPIPE_AUTO = not known. How long an array is only the user knows, so beside one the number must
+   be stated, unless it is 0. */
+SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
+    size_t whole = SPIPE_AUTO;
+    int i, arrays = 0;
+    if (d->count != SPIPE_AUTO) return d->count;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const size_t n = spipe_priv_length(&d->buffers[i]);
+        arrays |= spipe_priv_is_array(&d->buffers[i]);
+        if (n == SPIPE_AUTO) continue;
+        if (whole != SPIPE_AUTO && whole != n) return SPIPE_AUTO; /* which the check refuses */
+        whole = n;
+    }
+    return arrays && whole > 0 ? SPIPE_AUTO : whole;
+}
+
 /* Bytes of a buffer's host array; 0 where there is none. */
 SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (!b->host) return 0;
-    return spipe_priv_is_array(b) ? d->count * b->elem_bytes : b->elem_bytes;
+    return spipe_priv_is_array(b) ? spipe_priv_desc_count(d) * b->elem_bytes : b->elem_bytes;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
-    int i, sources = 0;
-    for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
-    return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
+    return spipe_priv_desc_count(d) == SPIPE_AUTO;
+}
+
+/* Tells the first num buffers of a run that it has ended. */
+SPIPE_API void spipe_priv_tell_end(const spipe_desc_t *d, int num, cudaError_t result) {
+    int i;
+    for (i = 0; i < num; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->on_run) (void)b->on_run(d, i, SPIPE_PRIV_ENDED, result, NULL);
+    }
+}
+
+/* Tells the buffers that a run begins. If one refuses it, none has begun. */
+SPIPE_API cudaError_t spipe_priv_tell_begin(const spipe_desc_t *d, spipe_failure_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        cudaError_t e;
+        if (!b->on_run) continue;
+        e = b->on_run(d, i, SPIPE_PRIV_BEGINS, cudaSuccess, f);
+        if (e == cudaSuccess) continue;
+        spipe_priv_tell_end(d, i, e);
+        return e;
+    }
+    return cudaSuccess;
 }
 
 /* Bytes that a source's function gives per element; for a split source those of a ticket. */
@@ -3029,19 +3095,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
     const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
-    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk, count = spipe_priv_desc_count(d);
     SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
+    SPIPE_PRIV_REFUSE_IF(array && count == SPIPE_AUTO,
                          "buffer %d (%s): an array needs a length; "
                          "set count to its number of elements",
                          i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
+    SPIPE_PRIV_REFUSE_IF(array && count > SIZE_MAX / b->elem_bytes,
                          "buffer %d (%s): %zu "
                          "elements of %zu bytes are more than SIZE_MAX bytes",
-                         i, kind, d->count, b->elem_bytes);
+                         i, kind, count, b->elem_bytes);
     SPIPE_PRIV_REFUSE_IF(hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
@@ -3057,7 +3123,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d (%s): only an input or a source can have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
                          "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
-    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
+    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && count == SPIPE_AUTO,
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
@@ -3068,13 +3134,30 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "elements; make chunk larger",
         i, kind, b->halo_before, b->halo_after, chunk);
     SPIPE_PRIV_REFUSE_IF(
-        d->count > 0 && (b->halo_before > d->count || b->halo_after > d->count),
+        count > 0 && (b->halo_before > count || b->halo_after > count),
         "buffer %d (%s): its halo of %zu before and %zu after is larger than the whole of %zu "
         "elements; make it smaller",
-        i, kind, b->halo_before, b->halo_after, d->count);
+        i, kind, b->halo_before, b->halo_after, count);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");
+    return b->on_run ? b->on_run(d, i, SPIPE_PRIV_CHECKED, cudaSuccess, f) : cudaSuccess;
+}
+
+/* Lengths that were not stated must agree. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_lengths(const spipe_desc_t *d, spipe_failure_t *f) {
+    size_t first = SPIPE_AUTO;
+    int i, of = 0;
+    for (i = 0; i < d->num_buffers && d->count == SPIPE_AUTO; ++i) {
+        const size_t n = spipe_priv_length(&d->buffers[i]);
+        if (n == SPIPE_AUTO) continue;
+        SPIPE_PRIV_REFUSE_IF(first != SPIPE_AUTO && first != n,
+                             "buffer %d has %zu elements and buffer %d has %zu, and count is not "
+                             "set; set it to as many as shall be taken of each",
+                             of, first, i, n);
+        first = n;
+        of = i;
+    }
     return cudaSuccess;
 }
 
@@ -3109,7 +3192,7 @@ SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
     if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
-    return spipe_priv_is_array(b) && d->count > 0;
+    return spipe_priv_is_array(b) && spipe_priv_desc_count(d) > 0;
 }
 
 SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
@@ -3196,11 +3279,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));
+    SPIPE_TRY(spipe_priv_check_lengths(d, f));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
         SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
     }
-    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && sources == 0,
                          "count was not set, and there is "
                          "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
@@ -4764,6 +4848,7 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
+    int told;                /* 1 = the buffers know of the run, and shall know its end */
     cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
@@ -5354,6 +5439,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
     cudaError_t e;
     r->desc = *d;
+    r->desc.count = spipe_priv_desc_count(d);
     r->kept = kept;
     r->arrays_known = !kept;
     r->may_register = 1;
@@ -8594,6 +8680,19 @@ SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
+/* Before the first batch. An error: the run has failed, and nothing is to be issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
+    spipe_failure_t why;
+    cudaError_t e;
+    p->run.began = spipe_priv_clock();
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    e = spipe_priv_tell_begin(&p->request.desc, &why);
+    p->run.told = e == cudaSuccess;
+    if (e == cudaSuccess) return e;
+    return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
+}
+
 /* After the last batch: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
@@ -8623,6 +8722,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+    if (p->run.told) {
+        spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
+    }
+    p->run.told = 0;
 }
 
 /* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */
@@ -8641,16 +8744,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
+    const int begun = spipe_priv_begin_run(p) == cudaSuccess;
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    if (replayed)
+    if (begun && replayed)
         p->trial.run_graph(p);
-    else
+    else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
@@ -9461,13 +9562,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     memset(&p->pull, 0, sizeof p->pull);
     SPIPE_TRY(spipe_priv_pick_up(p));
     e = spipe_priv_choose_way(p);
+    if (e == cudaSuccess) e = spipe_priv_begin_run(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
         return e;
     }
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }
@@ -11292,7 +11391,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
            a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
            a->source == b->source && a->sink == b->sink && a->source_at == b->source_at &&
            a->sink_at == b->sink_at && a->work == b->work && a->caller == b->caller &&
-           a->filler == b->filler && a->on_device == b->on_device;
+           a->filler == b->filler && a->on_device == b->on_device &&
+           spipe_priv_length(a) == spipe_priv_length(b);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
@@ -11522,6 +11622,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, con
     int i;
     SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&q->device), f));
     spipe_priv_copy_desc(&q->desc, d);
+    q->desc.count = spipe_priv_desc_count(d);
     for (i = 0; i < d->num_stages; ++i) { /* a graph names arrays, and each call has others */
         q->desc.stages[i].replayable = 0;
     }

@@ -1049,6 +1049,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
         if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
+        b->on_run = NULL; /* the run is the team's */
         if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
         if (!t->reduced.at[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
@@ -1291,6 +1292,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     t->sync = spipe_priv_sync_create();
     spipe_priv_failure_clear(&t->outcome.failure);
     t->chunks.first_lost = SIZE_MAX;
+    t->d.count = spipe_priv_desc_count(&t->d);
     e = spipe_priv_use_device(t->members[0].device, &before);
     if (e == cudaSuccess) {
         e = spipe_priv_team_plan(t, &r->failure);
@@ -1303,9 +1305,12 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
         if (r->failure.error != cudaSuccess) return e;
         return spipe_priv_refuse(&r->failure, e, "setting up failed: %s", cudaGetErrorString(e));
     }
+    SPIPE_TRY(spipe_priv_tell_begin(&t->d, &r->failure));
     spipe_priv_team_run(t);
     spipe_priv_team_unpin(t);
-    return spipe_priv_team_end(t, r);
+    e = spipe_priv_team_end(t, r);
+    spipe_priv_tell_end(&t->d, t->d.num_buffers, e);
+    return e;
 }
 
 /* spipe_run calls this for a description with devices. */

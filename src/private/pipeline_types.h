@@ -314,6 +314,7 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
+    int told;                /* 1 = the buffers know of the run, and shall know its end */
     cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */

@@ -7,13 +7,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     memset(&p->pull, 0, sizeof p->pull);
     SPIPE_TRY(spipe_priv_pick_up(p));
     e = spipe_priv_choose_way(p);
+    if (e == cudaSuccess) e = spipe_priv_begin_run(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
         return e;
     }
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }

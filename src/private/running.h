@@ -218,6 +218,19 @@ SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
+/* Before the first batch. An error: the run has failed, and nothing is to be issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
+    spipe_failure_t why;
+    cudaError_t e;
+    p->run.began = spipe_priv_clock();
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    e = spipe_priv_tell_begin(&p->request.desc, &why);
+    p->run.told = e == cudaSuccess;
+    if (e == cudaSuccess) return e;
+    return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
+}
+
 /* After the last batch: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
@@ -247,6 +260,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+    if (p->run.told) {
+        spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
+    }
+    p->run.told = 0;
 }
 
 /* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */
@@ -265,16 +282,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
+    const int begun = spipe_priv_begin_run(p) == cudaSuccess;
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    if (replayed)
+    if (begun && replayed)
         p->trial.run_graph(p);
-    else
+    else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);

@@ -36,9 +36,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                is one that ends the context). set_host, set_count: cudaErrorInvalidValue, and the
                pipeline stays as it was; after another error it must be set again before it runs.
                cudaErrorInvalidResourceHandle: the pipeline is NULL, or must be set again.
-               cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too). plan,
-               failure: valid until the next call; NULL for NULL.
+               cudaErrorNotPermitted, and nothing is done: another call on the pipeline, or a run
+               of one of its files, is under way, on another thread or around the stage that calls
+               (destroy, too). plan, failure: valid until the next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first

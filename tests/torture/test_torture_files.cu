@@ -192,7 +192,7 @@ static void describe(scene_t *s, spipe_desc_t *d, spipe_file_t *in, spipe_file_t
     d->progress_user = s;
     in->way = s->way;
     in->offset = s->offset;
-    in->bytes = s->used;
+    in->length = s->used;
     out->way = s->out_way;
     if (s->header) out->offset = HEADER;
     spipe_add_file_input(d, in, s->elem);
@@ -296,7 +296,7 @@ static void check_failure(scene_t *s, cudaError_t e, const spipe_file_t *out,
     const int writing = s->kind == BAD_WRITE;
     const spipe_failure_t *f = &r->failure;
     const size_t first = bad_chunk(s, 0), last = s->devices ? bad_chunk(s, 1) : first;
-    const char *why = "it became shorter while it was read";
+    const char *why = "no more bytes come, though it is as long as it was";
     char text[400];
     if (s->kind != CUT) why = strerror(sys->bad_errno[writing]);
     /* Of several GPUs the one is told that failed first; of two chunks that both need the byte,
