@@ -158,15 +158,13 @@ typedef struct spipe_priv_file_run {
     int used;                         /* 1 = a run has read in order, or this one has written */
 } spipe_priv_file_run_t;
 
-/* What an output holds. */
-typedef struct spipe_priv_file_held {
-    size_t own;         /* where what spipe_file_write wrote ends */
-    size_t parts;       /* where the parts end that runs wrote before the last part */
-    size_t place, at;   /* where the last part begins, and ends */
-    size_t reserved;    /* bytes from the beginning on for which there is room on the disk */
-    size_t failed;      /* where the part begins that a run failed to write; SPIPE_AUTO = none */
-    int added, written; /* 1 = it is in a description; 1 = a run has written it to the end */
-} spipe_priv_file_held_t;
+/* A part of an output: what runs of all descriptions with one offset write. */
+typedef struct spipe_priv_file_written {
+    struct spipe_priv_file_written *next;
+    size_t offset, end; /* where it begins, and where the last run ended */
+    int written;        /* 1 = a run has written it to its end */
+    int failed;         /* 1 = the last run that wrote it failed */
+} spipe_priv_file_written_t;
 
 /* An open file; it must not be moved or copied. */
 typedef struct spipe_file {
@@ -187,7 +185,9 @@ typedef struct spipe_file {
     const struct spipe_file *self; /* private, as all below: where it was opened */
     size_t told;                   /* what the library wrote into bytes */
     spipe_priv_file_run_t run;
-    spipe_priv_file_held_t held;
+    struct spipe_priv_file_written *parts; /* an output's parts, that of the last run first */
+    size_t own;                            /* where what spipe_file_write wrote ends */
+    size_t reserved; /* bytes from the beginning on for which there is room on the disk */
     spipe_priv_direct_t direct;
     spipe_priv_cufile_t cufile;
     int nameless;
@@ -195,7 +195,7 @@ typedef struct spipe_file {
     char *target;                         /* its name from then on: path with links followed */
     char words[256];                      /* what is wrong with the description */
     struct spipe_priv_file_words *errors; /* one for each thread that met an error */
-    spipe_priv_sync_t *sync;              /* guards bytes, last_bytes, run, held and what follows */
+    spipe_priv_sync_t *sync;              /* guards bytes, last_bytes, and from run on all */
 } spipe_file_t;
 
 /*  spipe_file_open -- open a file for reading.
@@ -225,8 +225,8 @@ SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *p
                        added to several descriptions, with other values of way, offset and length.
     elem_bytes bytes   of one element, 1 or more.
     Returns    the buffer's number; -1 on a mistake, which the run then reports in words.
-    Blocks     output: as the file system does.   Threads  one.   Callback  no.   Capture  yes.
-    Allocates  nothing. */
+    Blocks     no.   Threads  one.   Callback  no.   Capture  yes.
+    Allocates  output: 40 bytes for each other offset; spipe_file_close frees them. */
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
 
@@ -612,20 +612,34 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
 }
 
 /* ---- 1 files: writing ---------------------------------------------------------------------- */
-/* Notes that what a run, or the user, writes goes up to a byte. A run that begins to write a part
-   writes it anew. Under the lock. */
-SPIPE_API void spipe_priv_file_holds(spipe_file_t *f, int own, size_t end) {
-    spipe_priv_file_held_t *h = &f->held;
-    if (!own && !f->run.used) {
-        if (h->place != f->run.offset && h->parts < h->at) h->parts = h->at;
-        h->place = f->run.offset;
-        h->at = 0;
-        f->run.used = 1;
+/* Says how far an output goes. Under the lock, as those that follow. */
+SPIPE_API void spipe_priv_file_tell_end(spipe_file_t *f) {
+    const spipe_priv_file_written_t *w;
+    f->bytes = f->own;
+    for (w = f->parts; w; w = w->next) {
+        if (f->bytes < w->end) f->bytes = w->end;
     }
-    if (own && h->own < end) h->own = end;
-    if (!own && h->at < end) h->at = end;
-    f->bytes = h->own > h->parts ? h->own : h->parts;
-    if (f->bytes < h->at) f->bytes = h->at;
+}
+
+/* Notes that a run writes its part up to a byte. A run that begins to write it writes it anew. */
+SPIPE_API void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
+    spipe_priv_file_written_t *w = f->parts;
+    if (!f->run.used) w->end = 0;
+    f->run.used = 1;
+    if (w->end < end) w->end = end;
+    spipe_priv_file_tell_end(f);
+}
+
+/* Puts an output's part first; 0 = it has none at this offset. */
+SPIPE_API int spipe_priv_file_find(spipe_file_t *f, size_t offset) {
+    spipe_priv_file_written_t **at = &f->parts, *w;
+    while (*at && (*at)->offset != offset) at = &(*at)->next;
+    w = *at;
+    if (!w) return 0;
+    *at = w->next;
+    w->next = f->parts;
+    f->parts = w;
+    return 1;
 }
 
 /* Writes n bytes at a place. */
@@ -650,7 +664,7 @@ SPIPE_API cudaError_t spipe_priv_file_sink_at(const void *src, size_t first, siz
     bytes = count * f->run.elem_bytes;
     at = f->run.offset + first * f->run.elem_bytes;
     spipe_priv_lock(f->sync);
-    spipe_priv_file_holds(f, 0, at + bytes);
+    spipe_priv_file_wrote(f, at + bytes);
     spipe_priv_unlock(f->sync);
     return spipe_priv_file_write(f, (const unsigned char *)src, bytes, at);
 }
@@ -664,7 +678,7 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
     n = count * f->run.elem_bytes;
     at = f->run.offset + first * f->run.elem_bytes;
     spipe_priv_lock(f->sync);
-    spipe_priv_file_holds(f, 0, at + n);
+    spipe_priv_file_wrote(f, at + n);
     spipe_priv_unlock(f->sync);
     while (n > 0) {
         const size_t want = spipe_priv_file_most(n);
@@ -679,13 +693,34 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
 }
 
 /* ---- 1 files: runs ------------------------------------------------------------------------- */
-/* Refuses elements beyond the end of an input. */
-SPIPE_API cudaError_t spipe_priv_file_check(const spipe_desc_t *d, int i, const spipe_file_t *f,
+/* Whether a file is another one than that which was added: closed since, and opened anew. */
+SPIPE_API int spipe_priv_file_is_other(const spipe_file_t *f, const spipe_buffer_desc_t *b) {
+    const spipe_priv_file_written_t *w = f->parts;
+    if (spipe_priv_goes_out(b)) {
+        while (w && w->offset != b->place) w = w->next;
+        return !w;
+    }
+    if (b->source_at == spipe_priv_file_source_past && f->direct.fd < 0) return 1;
+    if (b->source_at == spipe_priv_file_source_gpu && !f->cufile.handle) return 1;
+    return f->regular && (b->place > f->size || b->bytes > f->size - b->place);
+}
+
+/* Refuses a file that is not there, and elements beyond the end of an input. */
+SPIPE_API cudaError_t spipe_priv_file_check(const spipe_desc_t *d, int i, spipe_file_t *f,
                                             spipe_failure_t *failure) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const size_t count = spipe_priv_desc_count(d), has = spipe_priv_length(b);
     const char *gone = spipe_priv_file_gone(f);
+    int other = 0;
     if (gone) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "buffer %d: %s", i, gone);
+    spipe_priv_lock(f->sync);
+    other = spipe_priv_file_is_other(f, b);
+    spipe_priv_unlock(f->sync);
+    if (other) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "file %.120s: it was opened after it was added; add it again",
+                                 f->path);
+    }
     if (count == SPIPE_AUTO || has == SPIPE_AUTO || count <= has) return cudaSuccess;
     return spipe_priv_refuse(failure, cudaErrorInvalidValue,
                              "file %.120s: %s at byte %zu, and %zu elements of %zu bytes need it "
@@ -726,6 +761,7 @@ SPIPE_API const char *spipe_priv_file_take_part(spipe_file_t *f, const spipe_buf
         r->ended = r->used = 0;
         r->alone = alone;
         if (alone && spipe_priv_goes_in(b)) spipe_priv_file_tell(f, 0, b->elem_bytes);
+        if (spipe_priv_goes_out(b)) (void)spipe_priv_file_find(f, b->place);
     }
     r->num += busy == NULL;
     spipe_priv_unlock(f->sync);
@@ -738,9 +774,9 @@ SPIPE_API int spipe_priv_file_reserve(spipe_file_t *f, size_t place, size_t coun
     const size_t most = (size_t)PTRDIFF_MAX;
     if (!f->part || count == SPIPE_AUTO || count == 0) return 1;
     if (place > most || count > (most - place) / elem) return 1; /* writing will say so */
-    if (place + count * elem <= f->held.reserved) return 1;
+    if (place + count * elem <= f->reserved) return 1;
     if (fallocate(f->fd, 0, (off_t)place, (off_t)(count * elem)) != 0 && errno == ENOSPC) return 0;
-    f->held.reserved = place + count * elem;
+    f->reserved = place + count * elem;
 #else
     (void)f;
     (void)place;
@@ -772,20 +808,18 @@ SPIPE_API cudaError_t spipe_priv_file_run_begins(const spipe_desc_t *d, int i, s
 }
 
 /* An output remembers whether its run succeeded. One that wrote nothing and failed left it as it
-   was. A part that failed is mended by a run that writes it again. */
+   was. */
 SPIPE_API void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_desc_t *b,
                                          cudaError_t result) {
-    spipe_priv_file_held_t *h = &f->held;
     if (!spipe_priv_file_is_open(f)) return;
     spipe_priv_lock(f->sync);
     --f->run.num;
     if (spipe_priv_goes_out(b) && result == cudaSuccess) {
-        spipe_priv_file_holds(f, 0, 0);
-        h->written = 1;
-        if (h->failed == f->run.offset) h->failed = SPIPE_AUTO;
+        spipe_priv_file_wrote(f, 0);
+        f->parts->written = 1;
+        f->parts->failed = 0;
     } else if (spipe_priv_goes_out(b) && f->run.used) {
-        h->failed =
-            h->failed == SPIPE_AUTO || h->failed == f->run.offset ? f->run.offset : SPIPE_AUTO - 1;
+        f->parts->failed = 1;
     }
     spipe_priv_unlock(f->sync);
 }
@@ -817,7 +851,7 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     memset((void *)f, 0, sizeof *f);
     f->fd = f->direct.fd = -1;
     f->self = f;
-    f->length = f->held.failed = SPIPE_AUTO;
+    f->length = SPIPE_AUTO;
     if (!path) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the path is NULL");
     f->path = path;
     f->sync = spipe_priv_sync_create();
@@ -1196,6 +1230,26 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     return i;
 }
 
+/* Notes the part that is added of an output; 0 = no memory. */
+SPIPE_API int spipe_priv_file_note(spipe_file_t *f) {
+    spipe_priv_file_written_t *w = NULL;
+    int noted;
+    spipe_priv_lock(f->sync);
+    for (w = f->parts; w && w->offset != f->offset; w = w->next) continue;
+    noted = w != NULL;
+    if (!noted) w = (spipe_priv_file_written_t *)calloc(1, sizeof *w);
+    if (w && !noted) { /* behind the first, which a run may be writing */
+        w->offset = f->offset;
+        w->next = f->parts ? f->parts->next : NULL;
+        if (f->parts)
+            f->parts->next = w;
+        else
+            f->parts = w;
+    }
+    spipe_priv_unlock(f->sync);
+    return w != NULL;
+}
+
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     int i;
     if (!spipe_priv_begun(d)) return -1;
@@ -1209,13 +1263,15 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
     if (!file->regular && file->offset > 0) {
         return spipe_priv_file_mistake(d, file, "an offset is only for a file that has places");
     }
+    if (!spipe_priv_file_note(file)) {
+        return spipe_priv_file_mistake(d, file, "there is no memory to note its part");
+    }
     file->way_used = SPIPE_FILE_CACHED;
     if (!file->regular || file->way == SPIPE_FILE_ORDERED) file->way_used = SPIPE_FILE_ORDERED;
     if (file->way_used == SPIPE_FILE_ORDERED)
         i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes);
     else
         i = spipe_add_sink_at(d, spipe_priv_file_sink_at, file, elem_bytes);
-    file->held.added = 1;
     return spipe_priv_file_add(d, i, file->offset, SPIPE_AUTO, NULL);
 }
 
@@ -1229,7 +1285,8 @@ SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, siz
     }
     e = spipe_priv_file_write(file, (const unsigned char *)data, bytes, at);
     spipe_priv_lock(file->sync);
-    if (e == cudaSuccess && bytes > 0) spipe_priv_file_holds(file, 1, at + bytes);
+    if (e == cudaSuccess && bytes > 0 && file->own < at + bytes) file->own = at + bytes;
+    spipe_priv_file_tell_end(file);
     spipe_priv_unlock(file->sync);
     return e == cudaSuccess ? e : spipe_priv_refuse(failure, e, "%s", spipe_priv_file_why(file));
 }
@@ -1304,14 +1361,16 @@ SPIPE_API int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
     return failed;
 }
 
-/* Why an output must not be committed; NULL = it may be. */
+/* Why an output must not be committed; NULL = it may be. Under the lock. */
 SPIPE_API const char *spipe_priv_file_unfit(const spipe_file_t *f) {
-    const spipe_priv_file_held_t *h = &f->held;
+    const spipe_priv_file_written_t *w;
+    int written = !f->parts || f->own > 0;
     if (f->run.num > 0) return "a run is writing it; commit it when the run has ended";
-    if (h->failed != SPIPE_AUTO)
-        return "the run that wrote it failed; let one write it again, or close it";
-    if (h->added && !h->written && h->own == 0) return "no run has written it";
-    return NULL;
+    for (w = f->parts; w; w = w->next) {
+        if (w->failed) return "the run that wrote it failed; let one write it again, or close it";
+        written |= w->written;
+    }
+    return written ? NULL : "no run has written it";
 }
 
 SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
@@ -1354,6 +1413,11 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     free(file->part);
     free(file->target);
     spipe_priv_file_free_blocks(file);
+    while (file->parts) {
+        spipe_priv_file_written_t *w = file->parts;
+        file->parts = w->next;
+        free(w);
+    }
     while (file->errors) {
         spipe_priv_file_words_t *w = file->errors;
         file->errors = w->next;

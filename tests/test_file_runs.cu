@@ -147,6 +147,7 @@ static void test_written_again(int way) {
     const bytes_t data = some(1000);
     spipe_file_t in, out;
     spipe_pipeline_t *p;
+    spipe_report_t r;
     int good = 1;
     write_file(in_name, data);
     SPIPE_CHECK(spipe_file_open(&in, in_name.c_str(), NULL));
@@ -180,6 +181,12 @@ static void test_written_again(int way) {
     SPIPE_CHECK(spipe_file_commit(&out, SPIPE_AUTO, NULL));
     tap_ok(read_file(out_name) == part(data, 0, 200),
            "%s: a shorter run leaves nothing of the longer one before it", ways[way]);
+    tap_ok(spipe_run(&d, NULL) == cudaErrorInvalidValue, "%s: committed, it takes no run",
+           ways[way]);
+    spipe_file_close(&out);
+    SPIPE_CHECK(spipe_file_create(&out, out_name.c_str(), NULL));
+    tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && says(r.failure.message, "add it again"),
+           "%s: %s", ways[way], r.failure.message);
     spipe_file_close(&out);
     spipe_file_close(&in);
     (void)remove(out_name.c_str());
