@@ -648,7 +648,10 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    fail, the failure of the first chunk is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
-   chunks in order. An I/O error: return cudaErrorOperatingSystem. */
+   chunks in order. If it gives fewer than max_count, it is called again for the rest, until the
+   chunk is full or it gives 0: so a chunk is never short but at the end, and a source that has
+   nothing yet must wait. It is not asked for more than desc.count, and after the end not again. An
+   I/O error: return cudaErrorOperatingSystem. */
 typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *count, void *user);
 /* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
@@ -725,6 +728,20 @@ struct spipe_priv_at;
 typedef cudaError_t (*spipe_priv_caller_t)(struct spipe_priv_pipeline *p, int buffer,
                                            const struct spipe_priv_at *at);
 
+/* Private: a buffer that must know its runs, such as a file, is told that its description is
+   checked, that a run begins, and that the run has ended, with its result. */
+struct spipe_desc;
+
+typedef enum spipe_priv_moment {
+    SPIPE_PRIV_CHECKED,
+    SPIPE_PRIV_BEGINS,
+    SPIPE_PRIV_ENDED
+} spipe_priv_moment_t;
+
+typedef cudaError_t (*spipe_priv_on_run_t)(const struct spipe_desc *d, int buffer,
+                                           spipe_priv_moment_t what, cudaError_t result,
+                                           spipe_failure_t *failure);
+
 typedef struct spipe_buffer_desc {
     spipe_kind_t kind;
     size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
@@ -745,6 +762,9 @@ typedef struct spipe_buffer_desc {
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL without work */
     int on_device; /* private: 1 = source_at is given the slot's memory on the device */
+    spipe_priv_on_run_t on_run; /* private: NULL, or told of each run */
+    size_t place, bytes; /* private, with on_run: its part of a file; SPIPE_AUTO = to an end that is
+                            not known */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -773,7 +793,8 @@ typedef struct spipe_devices {
 /* The description of a pipeline. Get one from spipe_desc_default, assign what should differ, add
    buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
-    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end;
+                                   if there are files of known length and no arrays, theirs) */
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
@@ -1118,7 +1139,8 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     call that failed did.
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
-                       destroy. The others: one that create made; destroy takes NULL, too.
+                       destroy. The others: one that create made; destroy takes NULL, too. After
+                       destroy the pointer must not be used, as after free.
     d          in      copied; names, arrays and user pointers are kept and stay yours. A host
                        array may be NULL until set_host sets it, before the first run.
     report, failure out what happened; either may be NULL.
@@ -1128,11 +1150,11 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
                is one that ends the context). set_host, set_count: cudaErrorInvalidValue, and the
                pipeline stays as it was; after another error it must be set again before it runs.
-               cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
-               again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too); the
-               sentence is in the report alone. plan, failure: valid until the next call; NULL for
-               NULL.
+               cudaErrorInvalidResourceHandle: the pipeline is NULL, or must be set again.
+               cudaErrorNotPermitted, and nothing is done: another call on the pipeline, or a run
+               of one of its files, is under way, on another thread or around the stage that calls
+               (destroy, too); the sentence is in the report alone. plan, failure: valid until the
+               next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
@@ -2985,17 +3007,72 @@ SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
+/* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
+SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
+    if (!b->on_run || b->bytes == SPIPE_AUTO || b->elem_bytes == 0) return SPIPE_AUTO;
+    return b->bytes / b->elem_bytes + (b->bytes % b->elem_bytes != 0);
+}
+
+/* Whether the number of elements was stated; 0 beside a source without a length states nothing. */
+SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
+    int i, open = 0;
+    for (i = 0; i < d->num_buffers && d->count == 0; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        open |= b->kind == SPIPE_SOURCE && spipe_priv_length(b) == SPIPE_AUTO;
+    }
+    return d->count != SPIPE_AUTO && !open;
+}
+
+/* Elements in the whole: as stated, else what all buffers that know their length agree on.
+   SPIPE_AUTO = not known. How long an array is only the user knows, so beside one the number must
+   be stated, unless it is 0. */
+SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
+    size_t whole = SPIPE_AUTO;
+    int i, arrays = 0;
+    if (spipe_priv_is_stated(d)) return d->count;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const size_t n = spipe_priv_length(&d->buffers[i]);
+        arrays |= spipe_priv_is_array(&d->buffers[i]);
+        if (n == SPIPE_AUTO) continue;
+        if (whole != SPIPE_AUTO && whole != n) return SPIPE_AUTO; /* which the check refuses */
+        whole = n;
+    }
+    return arrays && whole > 0 ? SPIPE_AUTO : whole;
+}
+
 /* Bytes of a buffer's host array; 0 where there is none. */
 SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (!b->host) return 0;
-    return spipe_priv_is_array(b) ? d->count * b->elem_bytes : b->elem_bytes;
+    return spipe_priv_is_array(b) ? spipe_priv_desc_count(d) * b->elem_bytes : b->elem_bytes;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
-    int i, sources = 0;
-    for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
-    return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
+    return spipe_priv_desc_count(d) == SPIPE_AUTO;
+}
+
+/* Tells the first num buffers of a run that it has ended. */
+SPIPE_API void spipe_priv_tell_end(const spipe_desc_t *d, int num, cudaError_t result) {
+    int i;
+    for (i = 0; i < num; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->on_run) (void)b->on_run(d, i, SPIPE_PRIV_ENDED, result, NULL);
+    }
+}
+
+/* Tells the buffers that a run begins. If one refuses it, none has begun. */
+SPIPE_API cudaError_t spipe_priv_tell_begin(const spipe_desc_t *d, spipe_failure_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        cudaError_t e;
+        if (!b->on_run) continue;
+        e = b->on_run(d, i, SPIPE_PRIV_BEGINS, cudaSuccess, f);
+        if (e == cudaSuccess) continue;
+        spipe_priv_tell_end(d, i, e);
+        return e;
+    }
+    return cudaSuccess;
 }
 
 /* Bytes that a source's function gives per element; for a split source those of a ticket. */
@@ -3414,19 +3491,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
     const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
-    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk, count = spipe_priv_desc_count(d);
     SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
+    SPIPE_PRIV_REFUSE_IF(array && count == SPIPE_AUTO,
                          "buffer %d (%s): an array needs a length; "
                          "set count to its number of elements",
                          i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
+    SPIPE_PRIV_REFUSE_IF(array && count > SIZE_MAX / b->elem_bytes,
                          "buffer %d (%s): %zu "
                          "elements of %zu bytes are more than SIZE_MAX bytes",
-                         i, kind, d->count, b->elem_bytes);
+                         i, kind, count, b->elem_bytes);
     SPIPE_PRIV_REFUSE_IF(hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
@@ -3442,7 +3519,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d (%s): only an input or a source can have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
                          "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
-    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
+    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && count == SPIPE_AUTO,
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
@@ -3455,6 +3532,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");
+    return b->on_run ? b->on_run(d, i, SPIPE_PRIV_CHECKED, cudaSuccess, f) : cudaSuccess;
+}
+
+/* Lengths that were not stated must agree. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_lengths(const spipe_desc_t *d, spipe_failure_t *f) {
+    size_t first = SPIPE_AUTO;
+    int i, of = 0;
+    for (i = 0; i < d->num_buffers && !spipe_priv_is_stated(d); ++i) {
+        const size_t n = spipe_priv_length(&d->buffers[i]);
+        if (n == SPIPE_AUTO) continue;
+        SPIPE_PRIV_REFUSE_IF(first != SPIPE_AUTO && first != n,
+                             "buffer %d has %zu elements and buffer %d has %zu, and count is not "
+                             "set; set it to as many as shall be taken of each",
+                             of, first, i, n);
+        first = n;
+        of = i;
+    }
     return cudaSuccess;
 }
 
@@ -3489,7 +3583,7 @@ SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
     if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
-    return spipe_priv_is_array(b) && d->count > 0;
+    return spipe_priv_is_array(b) && spipe_priv_desc_count(d) > 0;
 }
 
 SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
@@ -3581,11 +3675,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));
+    SPIPE_TRY(spipe_priv_check_lengths(d, f));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
         SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
     }
-    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && sources == 0,
                          "count was not set, and there is "
                          "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
@@ -5150,24 +5245,24 @@ enum {
     SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
 };
 
-/* Whether a run is to end before its last batch. */
-typedef struct spipe_priv_stop {
-    size_t asked; /* 1 = by the progress callback */
-    int told;     /* 1 = sources and sinks know that it ends early */
-} spipe_priv_stop_t;
+/* What the functions of buffers were told of a run. */
+typedef struct spipe_priv_told {
+    int begin; /* 1 = that there is one; they shall be told its end */
+    int stop;  /* 1 = that it ends early */
+} spipe_priv_told_t;
 
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
-    cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
-    int running_enqueued;    /* 1 = an enqueued run has not been waited for */
-    int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
-    size_t failed;           /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
-    spipe_priv_stop_t stop;  /* likewise */
-    cudaError_t stale_error; /* the thread's last error when the run began */
-    size_t total;            /* elements; SPIPE_AUTO = not known yet */
+    cudaError_t resident;   /* of copying resident buffers out; cudaErrorNotReady = not yet */
+    int running_enqueued;   /* 1 = an enqueued run has not been waited for */
+    int ran_now;            /* 1 = an enqueued run ran at once, and wait was not called since */
+    size_t failed;          /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
+    size_t stop_asked;      /* a flag, likewise */
+    spipe_priv_told_t told; /* likewise */
+    size_t total;           /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
     size_t failed_batch; /* the first batch that failed; SPIPE_AUTO = none */
     size_t cut_from;     /* num_batches before a failure reduced it; 0 = not reduced */
@@ -5815,6 +5910,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
     cudaError_t e;
     r->desc = *d;
+    r->desc.count = spipe_priv_desc_count(d);
     r->kept = kept;
     r->arrays_known = !kept;
     r->may_register = 1;
@@ -5967,8 +6063,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
 SPIPE_PRIV_RARE void spipe_priv_stop_calls(spipe_priv_pipeline_t *p) {
     int i, told;
     spipe_priv_lock(p->sync);
-    told = p->run.stop.told;
-    SPIPE_PRIV_STORE(p->run.stop.told, 1);
+    told = p->run.told.stop;
+    SPIPE_PRIV_STORE(p->run.told.stop, 1);
     spipe_priv_unlock(p->sync);
     for (i = 0; i < p->request.desc.num_buffers && !told; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -5979,7 +6075,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_calls(spipe_priv_pipeline_t *p) {
 /* Whether what a source or sink returns is not reported any more: it was told to stop. */
 SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
                                            const spipe_buffer_desc_t *b) {
-    return b->stop && SPIPE_PRIV_LOAD(p->run.stop.told);
+    return b->stop && SPIPE_PRIV_LOAD(p->run.told.stop);
 }
 
 /* A source or sink that was told to stop gives nothing for a batch. If the run has failed, it has
@@ -7939,7 +8035,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
 
 /* Whether nothing more has to be read for a batch, nor for one beyond the end of a loop. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked) ||
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked) ||
            batch >= SPIPE_PRIV_LOAD(p->run.num_batches);
 }
 
@@ -8315,7 +8411,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     (void)spipe_priv_own_calls();
     if (!stop) return;
-    spipe_priv_set(p, &p->run.stop.asked, 1);
+    spipe_priv_set(p, &p->run.stop_asked, 1);
     spipe_priv_stop_calls(p);
 }
 
@@ -8339,7 +8435,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const siz
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->run.stale_error);
+    spipe_priv_leave_error(p->visit.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
@@ -8364,7 +8460,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->visit.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
@@ -8750,7 +8846,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.stale_error || left == cudaErrorNotReady) left = cudaSuccess;
+    if (left == p->visit.found || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
@@ -8948,7 +9044,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
-        if (SPIPE_PRIV_LOAD(p->run.stop.asked)) at->count = 0; /* it may not have been read */
+        if (SPIPE_PRIV_LOAD(p->run.stop_asked)) at->count = 0; /* it may not have been read */
         if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
     case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */
@@ -9092,8 +9188,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = SPIPE_PRIV_NOT_FAILED;
-    run->stop.asked = run->cut_from = 0;
-    run->stop.told = 0;
+    run->stop_asked = run->cut_from = 0;
+    run->told.stop = 0;
     run->resident = cudaErrorNotReady;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
@@ -9103,7 +9199,6 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
-    run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
         slot->filled = slot->drained = slot->whole = 0;
@@ -9137,7 +9232,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
 
 /* Once the run is to stop, no further batch is issued. */
 SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!p->run.stop.asked || batch >= p->run.num_batches) return;
+    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
     spipe_priv_set(p, &p->run.num_batches, batch);
 }
 
@@ -9208,7 +9303,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
     if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
-    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop.asked) return;
+    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
     p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
 }
 
@@ -9331,16 +9426,29 @@ SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
+/* Before the first batch. An error: the run has failed, and nothing is to be issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
+    spipe_failure_t why;
+    cudaError_t e;
+    p->run.began = spipe_priv_clock();
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    e = spipe_priv_tell_begin(&p->request.desc, &why);
+    p->run.told.begin = e == cudaSuccess;
+    if (e == cudaSuccess) return e;
+    return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
+}
+
 /* After the last batch: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop.asked = 0;     /* the stop is not why the run ended */
+        p->run.stop_asked = 0;     /* the stop is not why the run ended */
         if (p->run.cut_from > 0) { /* a worker that ends may read it */
             spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
-    } else if (p->run.stop.asked) {
+    } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);
@@ -9360,6 +9468,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+    if (p->run.told.begin) {
+        spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
+    }
+    p->run.told.begin = 0;
 }
 
 /* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */
@@ -9391,16 +9503,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    int begun;
     SPIPE_TRY(spipe_priv_take_watcher(p));
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
+    begun = spipe_priv_begin_run(p) == cudaSuccess;
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    if (replayed)
+    if (begun && replayed)
         p->trial.run_graph(p);
-    else
+    else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
@@ -10075,11 +10186,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
     e = spipe_priv_begin_call_on(&p->owner, p, 1);
-    if (e == cudaErrorInvalidValue) {
-        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
-                                      "this is no pipeline, or one that was destroyed; make one "
-                                      "with spipe_pipeline_create");
-    }
     if (e == SPIPE_PRIV_FORKED) {
         return spipe_priv_refuse_call(NULL, report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
     }
@@ -10087,7 +10193,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
         p->visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         return e;
     }
-    return spipe_priv_refuse_call(NULL, report, e,
+    return spipe_priv_refuse_call(NULL, report, cudaErrorNotPermitted,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }
@@ -10254,13 +10360,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     e = spipe_priv_pick_up(p);
     if (e == cudaSuccess) e = spipe_priv_choose_way(p);
+    if (e == cudaSuccess) e = spipe_priv_begin_run(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
         return spipe_priv_call_failed(p, e, "setting up");
     }
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }
@@ -10664,16 +10768,13 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     cudaError_t e;
     int forked;
     if (!p) return cudaSuccess;
-    e = spipe_priv_begin_destroy(&p->owner, p, &forked);
-    if (e == cudaErrorInvalidValue) return cudaErrorInvalidResourceHandle;
-    if (e != cudaSuccess) return e;
+    SPIPE_TRY(spipe_priv_begin_destroy(&p->owner, p, &forked));
     if (forked) {
         spipe_priv_forget(p);
         return SPIPE_PRIV_FORKED;
     }
     visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
-    SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
     spipe_priv_depart(&visit);
     free(p);
@@ -12103,7 +12204,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
            a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
            a->source == b->source && a->sink == b->sink && a->source_at == b->source_at &&
            a->sink_at == b->sink_at && a->work == b->work && a->caller == b->caller &&
-           a->filler == b->filler && a->on_device == b->on_device;
+           a->filler == b->filler && a->on_device == b->on_device &&
+           spipe_priv_length(a) == spipe_priv_length(b);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
@@ -12333,6 +12435,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, con
     int i;
     SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&q->device), f));
     spipe_priv_copy_desc(&q->desc, d);
+    q->desc.count = spipe_priv_desc_count(d);
     for (i = 0; i < d->num_stages; ++i) { /* a graph names arrays, and each call has others */
         q->desc.stages[i].replayable = 0;
     }

@@ -47,7 +47,7 @@ static void run(spipe_file_t *in, spipe_file_t *map) {
     static spipe_quantise_t grey = {2, 3, 0.0f, 8.0f};     /* 0 to 8 bits a byte: 0 to 255 */
     spipe_report_t report;
     spipe_desc_t d = spipe_desc_default();
-    spipe_add_file_input(&d, in, BLOCK);        /* 0; sets d.count from the file's size */
+    spipe_add_file_input(&d, in, BLOCK);        /* 0: as many as the file has */
     spipe_add_temp(&d, 256 * sizeof(uint32_t)); /* 1: how often each byte value occurs */
     spipe_add_temp(&d, sizeof(float));          /* 2: the entropy */
     spipe_add_file_output(&d, map, 1);          /* 3: the pixel */

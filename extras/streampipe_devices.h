@@ -671,7 +671,7 @@ SPIPE_API int spipe_priv_member_interrupted(const spipe_priv_member_t *m) {
 SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
-    const int asked = m->p && m->p->run.stop.asked; /* by the progress callback */
+    const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
     const int works = !asked && t->memory.without == cudaSuccess && spipe_priv_still_works();
     int began, stopped;
     spipe_priv_lock(t->sync);
@@ -829,7 +829,8 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
     if (m->p) {
         e = spipe_priv_create(m->p, &m->desc, SPIPE_PRIV_ONE_RUN, &failure);
-        m->p->visit = m->team->visit;
+        m->p->visit.mode = m->team->visit.mode; /* for stages, as on the thread that called */
+        m->p->visit.found = cudaPeekAtLastError();
     } else {
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     }
@@ -1067,6 +1068,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
         if (b->stop) b->stop = spipe_priv_team_stop;
+        b->on_run = NULL; /* the run is the team's */
         if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
         if (!t->reduced.at[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
@@ -1309,6 +1311,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     t->sync = spipe_priv_sync_create();
     spipe_priv_failure_clear(&t->outcome.failure);
     t->chunks.first_lost = SIZE_MAX;
+    t->d.count = spipe_priv_desc_count(&t->d);
     e = spipe_priv_use_device(t->members[0].device, &before);
     if (e == cudaSuccess) {
         e = spipe_priv_team_plan(t, &r->failure);
@@ -1321,9 +1324,12 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
         if (r->failure.error != cudaSuccess) return e;
         return spipe_priv_refuse(&r->failure, e, "setting up failed: %s", cudaGetErrorString(e));
     }
+    SPIPE_TRY(spipe_priv_tell_begin(&t->d, &r->failure));
     spipe_priv_team_run(t);
     spipe_priv_team_unpin(t);
-    return spipe_priv_team_end(t, r);
+    e = spipe_priv_team_end(t, r);
+    spipe_priv_tell_end(&t->d, t->d.num_buffers, e);
+    return e;
 }
 
 /* What a run on one GPU does at its beginning for the default stream of its own device, this does

@@ -28,7 +28,7 @@ BEGIN EXAMPLE copyfile.c
             fprintf(stderr, "%s\n", failure.message);
             return 1;
         }
-        spipe_add_file_input(&d, &in, 4096);   // sets d.count where the size is known
+        spipe_add_file_input(&d, &in, 4096);   // how many follows from the file
         spipe_add_file_output(&d, &out, 4096);
         spipe_add_stage(&d, "keep", keep, NULL);
         SPIPE_CHECK_RUN(&d, &report);
@@ -42,10 +42,22 @@ END EXAMPLE
 
     RULES
       Elements    The file is a sequence of elements. If its end is too short for a whole element,
-                  the rest is zeros, and last_bytes says how many bytes are the file's.
+                  the rest is zeros, and last_bytes says how many bytes are the file's. A count
+                  that needs more elements is refused.
+      Count       Without d.count as many elements run as the file has. Two files of different
+                  lengths, or an array beside a file, need d.count.
+      Members     Assign way, offset and length before you add the file. Adding it reads them, and
+                  the run keeps what they were: with other values add it to another description.
+      Runs        Each run reads from offset on, also in order; a pipe can be read by one run only.
+                  Any number of runs at once may read the same part of a file that has places.
+                  Other runs at once are refused: what one writes or reads in order, or two parts
+                  of one open file.
       Outputs     The file appears under its name when you commit it, whole, and replaces an old
                   one. Until then it has no name or, on systems without nameless files, that name
-                  with ".part". So an output may replace the file that is read.
+                  with ".part". So an output may replace the file that is read. commit refuses if
+                  the run that wrote it failed. A name that cannot be replaced, as it is a mount, is
+                  written over at the commit. "-", and a name of a descriptor of this process, such
+                  as /dev/stdout or /dev/fd/5, is written in order, at its place, during the run.
       Cold files  A part that is not in the page cache is read past it (O_DIRECT), which takes less
                   CPU time; a part that is there is copied from it. Assign way to choose. In C,
                   O_DIRECT needs _GNU_SOURCE. If offset and chunk are whole pages, the file is read
@@ -55,8 +67,8 @@ END EXAMPLE
                   library is looked for when you add the file. If it is missing or refuses the file,
                   another way is chosen, and the report says so. cuFile is never chosen
                   automatically, because disk and driver decide whether it is faster.
-      Failures    If a file becomes shorter, a disk fills up or a device has an error, the run fails
-                  with a sentence that has the path and the byte.
+      Failures    If a file becomes shorter or ends too early, a disk fills up or a device has an
+                  error, the run fails with a sentence that has the path and the byte.
 
     CONTENTS (search for the anchor)
       1  >>files   open, create, add, write, commit, close
@@ -73,6 +85,9 @@ END EXAMPLE
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#if !defined(_WIN32)
+#include <poll.h>
+#endif
 #if defined(__linux__)
 #include <dlfcn.h>
 #include <sys/mman.h> /* mincore */
@@ -133,26 +148,64 @@ typedef struct spipe_priv_direct {
     void *bounce; /* a list of aligned memory */
 } spipe_priv_direct_t;
 
-/* An open file. Before you add it, you may assign way, offset and bytes; only read the others. */
-typedef struct spipe_file {
-    const char *path;     /* as given; kept, not copied */
-    spipe_file_way_t way; /* (default: SPIPE_FILE_AUTO; adding the file decides) */
-    size_t offset;        /* where the elements begin (default: 0) */
-    size_t bytes;         /* input: bytes from there on (default: all); after a run that read in
-                             order, the bytes read. Output: where it ends so far */
-    size_t last_bytes;    /* input: bytes of the last element that are the file's */
-    size_t elem_bytes;    /* as added */
-    int fd;               /* the descriptor; -1 = none */
-    size_t size, most;    /* private, as all below: size when opened; most bytes to read in order */
-    spipe_priv_direct_t direct;
-    spipe_priv_cufile_t cufile;
-    int regular, nameless, ended;
-    int end_given;                        /* 1 = a run has read it to its end */
-    char *part;                           /* the output's name until it is committed */
-    char *target;                         /* its name from then on: path with links followed */
+/* The part of a file that the runs under way have. */
+typedef struct spipe_priv_file_run {
+    size_t offset, bytes, elem_bytes; /* bytes SPIPE_AUTO = to its end, which is not known */
+    size_t got;                       /* bytes that were read in order */
+    int num;                          /* runs under way */
+    int alone;                        /* 1 = no other run may begin */
+    int ended;                        /* 1 = its end was met */
+    int used;                         /* 1 = a run has read in order, or this one has written */
+} spipe_priv_file_run_t;
+
+/* A part of an output: what runs of all descriptions with one offset write. */
+typedef struct spipe_priv_file_written {
+    struct spipe_priv_file_written *next;
+    size_t offset, end; /* where it begins, and where the last run ended */
+    int written;        /* 1 = a run has written it to its end */
+    int failed;         /* 1 = the last run that wrote it failed */
+} spipe_priv_file_written_t;
+
+/* What an output holds. */
+typedef struct spipe_priv_file_out {
+    struct spipe_priv_file_written *parts; /* that of the last run first */
+    size_t own;                            /* where what spipe_file_write wrote ends */
+    size_t reserved; /* bytes from the beginning on for which there is room on the disk */
+    char *target;    /* its name: path with links followed */
+} spipe_priv_file_out_t;
+
+/* What the user was told. */
+typedef struct spipe_priv_file_said {
+    size_t bytes;                         /* what the library wrote into bytes */
     char words[256];                      /* what is wrong with the description */
     struct spipe_priv_file_words *errors; /* one for each thread that met an error */
-    spipe_priv_sync_t *sync;              /* guards the members from bytes on */
+} spipe_priv_file_said_t;
+
+/* An open file; it must not be moved or copied. */
+typedef struct spipe_file {
+    const char *path; /* as given; kept, not copied */
+    /* Yours: assign them before you add the file; the library never does but when it is opened. */
+    spipe_file_way_t way; /* (default: SPIPE_FILE_AUTO; ORDERED for what has no places) */
+    size_t offset;        /* where the elements begin (default: 0) */
+    size_t length;        /* input: bytes from there on (default: SPIPE_AUTO, to the end) */
+    /* The library's: only read them. */
+    size_t size;                   /* input: bytes when it was opened; 0 = not known */
+    size_t bytes;                  /* input: bytes of the part that was added last; after a run that
+                                  read in order, the bytes read. Output: where it ends so far */
+    size_t last_bytes;             /* input: bytes of the last element that are the file's */
+    size_t count;                  /* input: elements of that part; SPIPE_AUTO = not known */
+    spipe_file_way_t way_used;     /* as decided when it was added last */
+    int regular;                   /* 1 = it has places, and an input's size is known */
+    int fd;                        /* the descriptor; -1 = none */
+    const struct spipe_file *self; /* private, as all below: where it was opened */
+    spipe_priv_file_run_t run;
+    spipe_priv_file_said_t said;
+    spipe_priv_direct_t direct;
+    spipe_priv_cufile_t cufile;
+    spipe_priv_file_out_t out;
+    int nameless;
+    char *part;              /* an output's name until it is committed */
+    spipe_priv_sync_t *sync; /* guards bytes, last_bytes, run, errors, out, and what reads need */
 } spipe_file_t;
 
 /*  spipe_file_open -- open a file for reading.
@@ -160,7 +213,8 @@ typedef struct spipe_file {
 
     file       out     zeroed on error; free it with spipe_file_close.
     path       in      "-" is standard input or output. create: an old file is not touched before
-                       the commit; a pipe, terminal or device is written to. Links are followed.
+                       the commit; a pipe, terminal or device is written to, as is a descriptor of
+                       this process, such as /dev/stdout. Links are followed.
     failure    out     the sentence with path and reason; may be NULL.
     Returns    cudaSuccess; cudaErrorInvalidValue (a NULL); cudaErrorOperatingSystem;
                cudaErrorMemoryAllocation.
@@ -172,17 +226,17 @@ SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *p
                                                spipe_failure_t *failure);
 
 /*  spipe_add_file_input -- add an open file as an input. If its size is known and d->count is not
-    set, this sets d->count.
-    spipe_add_file_output -- add a created file as an output. If d->count is set, this reserves its
-    room on the disk, so add it after the inputs.
+    set, a run has as many elements as the file; see RULES.
+    spipe_add_file_output -- add a created file as an output. If the number of elements is known, a
+    run reserves its room on the disk when it begins.
 
     d          in/out  from spipe_desc_default.
-    file       in/out  kept: must live, and stay open, as long as pipelines of d run. An input that
-                       is read in order serves one run only; a regular file may be added again.
+    file       in/out  kept: must live, and stay open, as long as pipelines of d run. It may be
+                       added to several descriptions, with other values of way, offset and length.
     elem_bytes bytes   of one element, 1 or more.
     Returns    the buffer's number; -1 on a mistake, which the run then reports in words.
-    Blocks     output: as the file system does.   Threads  one.   Callback  no.   Capture  yes.
-    Allocates  nothing. */
+    Blocks     no.   Threads  one.   Callback  no.   Capture  yes.
+    Allocates  output: 40 bytes for each other offset; spipe_file_close frees them. */
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
 
@@ -205,10 +259,12 @@ SPIPE_API_RESULT cudaError_t spipe_file_write(spipe_file_t *file, const void *da
     spipe_file_close -- close a file; an output that was not committed is removed (in a process that
     was forked since, it is left to the other).
 
-    file       in/out  opened or created; closing it twice is fine.
+    file       in/out  opened or created; closing it twice is fine, and closing a copy does nothing.
     bytes      bytes   the file's length, if less than was written; SPIPE_AUTO = all of it.
     failure    out     as above.
-    Returns    commit: cudaSuccess; cudaErrorInvalidValue (an input); cudaErrorOperatingSystem.
+    Returns    commit: cudaSuccess; cudaErrorInvalidValue (an input); cudaErrorNotPermitted (a run
+               is writing it, or the last one failed, or none has written it);
+               cudaErrorOperatingSystem, after which you may commit again.
     Blocks     as the file system does.   Threads  one.   Callback  no.   Capture  yes.
     Allocates  nothing. */
 SPIPE_API_RESULT cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
@@ -283,14 +339,39 @@ SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_
 #define SPIPE_PRIV_O_BINARY O_BINARY
 #endif
 
+/* After a call that failed: 1 = call again, as it was interrupted, or would have had to wait on a
+   descriptor that does not block, and need not any more. */
+SPIPE_API int spipe_priv_file_again(int fd, int writing) {
+#if !defined(_WIN32)
+    struct pollfd ready;
+    if (errno == EAGAIN) {
+        ready.fd = fd;
+        ready.events = writing ? POLLOUT : POLLIN;
+        return poll(&ready, 1, -1) > 0 || errno == EINTR;
+    }
+#else
+    (void)fd;
+    (void)writing;
+#endif
+    return errno == EINTR;
+}
+
+/* Opens a file; a FIFO waits for its other end, which a signal may interrupt. */
+SPIPE_API int spipe_priv_file_open_fd(const char *path, int flags) {
+    int fd;
+    do fd = open(path, flags, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 /* The calling thread's message; if it has none: with make, a new one, else NULL. */
 SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, int make) {
     spipe_priv_file_words_t *w;
     spipe_priv_lock(f->sync);
 #if defined(SPIPE_NO_THREADS)
-    w = f->errors;
+    w = f->said.errors;
 #else
-    for (w = f->errors; w && !pthread_equal(w->thread, pthread_self()); w = w->next) continue;
+    for (w = f->said.errors; w && !pthread_equal(w->thread, pthread_self()); w = w->next) continue;
 #endif
     if (!w && make) w = (spipe_priv_file_words_t *)calloc(1, sizeof *w);
     if (w && !w->text[0]) {
@@ -298,8 +379,8 @@ SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, in
         w->thread = pthread_self();
 #endif
         w->text[0] = ' ';
-        w->next = f->errors;
-        f->errors = w;
+        w->next = f->said.errors;
+        f->said.errors = w;
     }
     spipe_priv_unlock(f->sync);
     return w;
@@ -313,10 +394,17 @@ SPIPE_API cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, si
     return cudaErrorOperatingSystem;
 }
 
+/* Whether a file is open, and no copy of one. */
+SPIPE_API int spipe_priv_file_is_open(const spipe_file_t *f) {
+    return f && f->self == f && f->sync && f->fd >= 0;
+}
+
 /* Why a file that was added is not there for a run; NULL = it is. */
 SPIPE_API const char *spipe_priv_file_gone(const spipe_file_t *f) {
-    if (!f->sync) return "the file was closed before the run; close it after the last one";
-    if (!f->target || f->part) return NULL;
+    if (!spipe_priv_file_is_open(f)) {
+        return "the file was closed before the run; close it after the last one";
+    }
+    if (!f->out.target || f->part) return NULL;
     return "the file is committed already; create it anew, and add that, for another run";
 }
 
@@ -329,7 +417,21 @@ SPIPE_API const char *spipe_priv_file_why(void *user) {
     return w ? w->text : "no memory for the reason";
 }
 
+/* Says how many bytes an input has, and how many are in its last element. */
+SPIPE_API void spipe_priv_file_tell(spipe_file_t *f, size_t bytes, size_t elem_bytes) {
+    f->bytes = f->said.bytes = bytes;
+    f->last_bytes = bytes > 0 ? (bytes - 1) % elem_bytes + 1 : 0;
+}
+
 /* ---- 1 files: reading ---------------------------------------------------------------------- */
+/* Why there are no more bytes where there were some when the file was opened. */
+SPIPE_API const char *spipe_priv_file_short(const spipe_file_t *f) {
+    struct stat now;
+    if (fstat(f->fd, &now) == 0 && now.st_size < (off_t)f->size)
+        return "it became shorter while it was read";
+    return "no more bytes come, though it is as long as it was";
+}
+
 /* Reads n bytes at a place through the page cache. */
 SPIPE_API cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, size_t n,
                                            size_t at) {
@@ -338,9 +440,7 @@ SPIPE_API cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, s
         const long long got = spipe_priv_read_at(f, f->fd, to, want, at);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return spipe_priv_file_bad(f, "reading", at, strerror(errno));
-        if (got == 0) {
-            return spipe_priv_file_bad(f, "reading", at, "it became shorter while it was read");
-        }
+        if (got == 0) return spipe_priv_file_bad(f, "reading", at, spipe_priv_file_short(f));
         to += got;
         at += (size_t)got;
         n -= (size_t)got;
@@ -417,18 +517,35 @@ SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char
     return n > 0 ? spipe_priv_file_read(f, to, n, at) : cudaSuccess;
 }
 
-/* The positioned source of a regular file. */
+/* The bytes of the file's that are in count elements from number first on; a run needs no element
+   beyond the last. *at: where they begin in the part. */
+SPIPE_API size_t spipe_priv_file_has(const spipe_file_t *f, size_t first, size_t count,
+                                     size_t *at) {
+    const size_t all = count * f->run.elem_bytes;
+    *at = first * f->run.elem_bytes;
+    return f->run.bytes - *at < all ? f->run.bytes - *at : all;
+}
+
+/* The positioned sources of a regular file: through the page cache, and past it. */
 SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t count, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     unsigned char *to = (unsigned char *)dst;
-    const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
-    const size_t n = f->bytes - at < all ? f->bytes - at : all;
+    size_t at, n;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    if (n < all) memset(to + n, 0, all - n);
-    if (f->way == SPIPE_FILE_DIRECT && f->direct.fd >= 0) {
-        return spipe_priv_file_read_direct(f, to, n, f->offset + at);
-    }
-    return spipe_priv_file_read(f, to, n, f->offset + at);
+    n = spipe_priv_file_has(f, first, count, &at);
+    memset(to + n, 0, count * f->run.elem_bytes - n);
+    return spipe_priv_file_read(f, to, n, f->run.offset + at);
+}
+
+SPIPE_API cudaError_t spipe_priv_file_source_past(void *dst, size_t first, size_t count,
+                                                  void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    unsigned char *to = (unsigned char *)dst;
+    size_t at, n;
+    if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
+    n = spipe_priv_file_has(f, first, count, &at);
+    memset(to + n, 0, count * f->run.elem_bytes - n);
+    return spipe_priv_file_read_direct(f, to, n, f->run.offset + at);
 }
 
 /* Writes zeros after the file's bytes, on the device. */
@@ -450,64 +567,92 @@ SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t
                                                  void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     unsigned char *to = (unsigned char *)dst;
-    const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
-    const size_t n = f->bytes - at < all ? f->bytes - at : all;
-    size_t done = 0;
+    size_t at, n, done = 0;
     char why[64];
     cudaError_t e;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
+    n = spipe_priv_file_has(f, first, count, &at);
     e = spipe_priv_file_on_device(dst);
     while (e == cudaSuccess && done < n) {
-        const size_t want = spipe_priv_file_most(n - done), place = f->offset + at + done;
+        const size_t want = spipe_priv_file_most(n - done), place = f->run.offset + at + done;
         const ssize_t got = f->cufile.read(f->cufile.handle, to, want, (off_t)place, (off_t)done);
         if (got == -1 && errno == EINTR) continue;
         if (got == -1) return spipe_priv_file_bad(f, "reading", place, strerror(errno));
         snprintf(why, sizeof why, "cuFile error %ld", (long)-got);
-        if (got == 0) snprintf(why, sizeof why, "it became shorter while it was read");
+        if (got == 0) snprintf(why, sizeof why, "%s", spipe_priv_file_short(f));
         if (got <= 0) return spipe_priv_file_bad(f, "reading", place, why);
         done += (size_t)got;
     }
-    if (e == cudaSuccess) e = spipe_priv_file_zeros(to + n, all - n);
+    if (e == cudaSuccess) e = spipe_priv_file_zeros(to + n, count * f->run.elem_bytes - n);
     if (e != cudaSuccess) {
-        (void)spipe_priv_file_bad(f, "reading", f->offset + at, cudaGetErrorString(e));
+        (void)spipe_priv_file_bad(f, "reading", f->run.offset + at, cudaGetErrorString(e));
     }
     return e;
 }
 
-/* The source of a file that can only be read in order. */
+/* The source of a file that is read in order. */
 SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t *count,
                                              void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
+    spipe_priv_file_run_t *r = &f->run;
     unsigned char *to = (unsigned char *)dst;
-    const size_t room = max_count * f->elem_bytes, left = f->most - f->bytes;
+    const size_t room = max_count * r->elem_bytes, left = r->bytes - r->got;
     const size_t all = room < left ? room : left;
     size_t n = 0;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    if (f->end_given) {
-        return spipe_priv_file_bad(f, "reading", f->offset + f->bytes,
-                                   "a run before read it to its end; open it again for another");
-    }
-    while (n < all && !f->ended) {
-        const size_t want = spipe_priv_file_most(all - n);
+    r->used = 1;
+    while (n < all && !r->ended) {
+        const size_t want = spipe_priv_file_most(all - n), at = r->offset + r->got + n;
         const long long got = (long long)read(f->fd, to + n, (unsigned)want);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 || (got == 0 && f->regular)) {
-            return spipe_priv_file_bad(f, "reading", f->offset + f->bytes + n,
-                                       got < 0 ? strerror(errno)
-                                               : "it became shorter while it was read");
+        if (got < 0 && spipe_priv_file_again(f->fd, 0)) continue;
+        if (got < 0) return spipe_priv_file_bad(f, "reading", at, strerror(errno));
+        if (got == 0 && f->regular) {
+            return spipe_priv_file_bad(f, "reading", at, spipe_priv_file_short(f));
         }
-        f->ended = got == 0;
+        if (got == 0 && r->bytes != SPIPE_AUTO) {
+            return spipe_priv_file_bad(f, "reading", at, "it ends there, and length is more");
+        }
+        r->ended = got == 0;
         n += (size_t)got;
     }
-    *count = (n + f->elem_bytes - 1) / f->elem_bytes;
-    memset(to + n, 0, *count * f->elem_bytes - n);
-    f->end_given = n == 0;
-    f->bytes += n;
-    if (n > 0) f->last_bytes = (n - 1) % f->elem_bytes + 1;
+    *count = n / r->elem_bytes + (n % r->elem_bytes != 0);
+    memset(to + n, 0, *count * r->elem_bytes - n);
+    r->got += n;
+    spipe_priv_file_tell(f, r->got, r->elem_bytes);
     return cudaSuccess;
 }
 
 /* ---- 1 files: writing ---------------------------------------------------------------------- */
+/* Says how far an output goes. Under the lock, as those that follow. */
+SPIPE_API void spipe_priv_file_tell_end(spipe_file_t *f) {
+    const spipe_priv_file_written_t *w;
+    f->bytes = f->out.own;
+    for (w = f->out.parts; w; w = w->next) {
+        if (f->bytes < w->end) f->bytes = w->end;
+    }
+}
+
+/* Notes that a run writes its part up to a byte. A run that begins to write it writes it anew. */
+SPIPE_API void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
+    spipe_priv_file_written_t *w = f->out.parts;
+    if (!f->run.used) w->end = 0;
+    f->run.used = 1;
+    if (w->end < end) w->end = end;
+    spipe_priv_file_tell_end(f);
+}
+
+/* Puts an output's part first; 0 = it has none at this offset. */
+SPIPE_API int spipe_priv_file_find(spipe_file_t *f, size_t offset) {
+    spipe_priv_file_written_t **at = &f->out.parts, *w;
+    while (*at && (*at)->offset != offset) at = &(*at)->next;
+    w = *at;
+    if (!w) return 0;
+    *at = w->next;
+    w->next = f->out.parts;
+    f->out.parts = w;
+    return 1;
+}
+
 /* Writes n bytes at a place. */
 SPIPE_API cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char *from, size_t n,
                                             size_t at) {
@@ -519,41 +664,187 @@ SPIPE_API cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char
         at += (size_t)put;
         n -= (size_t)put;
     }
-    spipe_priv_lock(f->sync);
-    if (at > f->bytes) f->bytes = at;
-    spipe_priv_unlock(f->sync);
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_priv_file_sink_at(const void *src, size_t first, size_t count,
                                               void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
+    size_t at, bytes;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    return spipe_priv_file_write(f, (const unsigned char *)src, count * f->elem_bytes,
-                                 f->offset + first * f->elem_bytes);
+    bytes = count * f->run.elem_bytes;
+    at = f->run.offset + first * f->run.elem_bytes;
+    spipe_priv_lock(f->sync);
+    spipe_priv_file_wrote(f, at + bytes);
+    spipe_priv_unlock(f->sync);
+    return spipe_priv_file_write(f, (const unsigned char *)src, bytes, at);
 }
 
 SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t first,
                                            void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     const unsigned char *from = (const unsigned char *)src;
-    size_t n = count * f->elem_bytes;
+    size_t n, at;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    if (first == 0 && f->regular) { /* a new run begins */
-        f->bytes = f->offset;
-        if (lseek(f->fd, (off_t)f->offset, SEEK_SET) < 0)
-            return spipe_priv_file_bad(f, "writing", f->offset, strerror(errno));
-    }
+    n = count * f->run.elem_bytes;
+    at = f->run.offset + first * f->run.elem_bytes;
+    spipe_priv_lock(f->sync);
+    spipe_priv_file_wrote(f, at + n);
+    spipe_priv_unlock(f->sync);
     while (n > 0) {
         const size_t want = spipe_priv_file_most(n);
         const long long put = (long long)write(f->fd, from, (unsigned)want);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return spipe_priv_file_bad(f, "writing", f->bytes, strerror(errno));
+        if (put < 0 && spipe_priv_file_again(f->fd, 1)) continue;
+        if (put < 0) return spipe_priv_file_bad(f, "writing", at, strerror(errno));
         from += put;
-        f->bytes += (size_t)put;
+        at += (size_t)put;
         n -= (size_t)put;
     }
     return cudaSuccess;
+}
+
+/* ---- 1 files: runs ------------------------------------------------------------------------- */
+/* Whether a file is another one than that which was added: closed since, and opened anew. */
+SPIPE_API int spipe_priv_file_is_other(const spipe_file_t *f, const spipe_buffer_desc_t *b) {
+    const spipe_priv_file_written_t *w = f->out.parts;
+    if (spipe_priv_goes_out(b)) {
+        while (w && w->offset != b->place) w = w->next;
+        return !w;
+    }
+    if (b->source_at == spipe_priv_file_source_past && f->direct.fd < 0) return 1;
+    if (b->source_at == spipe_priv_file_source_gpu && !f->cufile.handle) return 1;
+    return f->regular && (b->place > f->size || b->bytes > f->size - b->place);
+}
+
+/* Refuses a file that is not there, and elements beyond the end of an input. */
+SPIPE_API cudaError_t spipe_priv_file_check(const spipe_desc_t *d, int i, spipe_file_t *f,
+                                            spipe_failure_t *failure) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const size_t count = spipe_priv_desc_count(d), has = spipe_priv_length(b);
+    const char *gone = spipe_priv_file_gone(f);
+    int other = 0;
+    if (gone) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "buffer %d: %s", i, gone);
+    spipe_priv_lock(f->sync);
+    other = spipe_priv_file_is_other(f, b);
+    spipe_priv_unlock(f->sync);
+    if (other) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "file %.120s: it was opened after it was added; add it again",
+                                 f->path);
+    }
+    if (count == SPIPE_AUTO || has == SPIPE_AUTO || count <= has) return cudaSuccess;
+    return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                             "file %.120s: %s at byte %zu, and %zu elements of %zu bytes need it "
+                             "up to byte %.0f; make count %zu or less",
+                             f->path, b->place + b->bytes < f->size ? "its part ends" : "it ends",
+                             b->place + b->bytes, count, b->elem_bytes,
+                             (double)b->place + (double)count * (double)b->elem_bytes, has);
+}
+
+/* Why a run may not begin; NULL = it may. Under the lock. */
+SPIPE_API const char *spipe_priv_file_busy(const spipe_file_t *f, const spipe_buffer_desc_t *b,
+                                           int alone) {
+    const spipe_priv_file_run_t *r = &f->run;
+    const int other =
+        r->offset != b->place || r->bytes != b->bytes || r->elem_bytes != b->elem_bytes;
+    if (r->num > 0 && (alone || r->alone)) {
+        return spipe_priv_goes_out(b) ? "another run writes it now; create a file for each"
+                                      : "another run has it now, and one of both reads it in "
+                                        "order; open it once more";
+    }
+    if (r->num > 0 && other) return "another run reads another part of it now; open it once more";
+    if (f->regular || spipe_priv_goes_out(b) || !r->used) return NULL;
+    return "it can be read only once, and a run before has read of it; open it again";
+}
+
+/* Lets a run have its part of a file. */
+SPIPE_API const char *spipe_priv_file_take_part(spipe_file_t *f, const spipe_buffer_desc_t *b) {
+    const int alone = spipe_priv_is_sequential(b) || spipe_priv_goes_out(b);
+    spipe_priv_file_run_t *r = &f->run;
+    const char *busy;
+    spipe_priv_lock(f->sync);
+    busy = spipe_priv_file_busy(f, b, alone);
+    if (!busy && r->num == 0) {
+        r->offset = b->place;
+        r->bytes = b->bytes;
+        r->elem_bytes = b->elem_bytes;
+        r->got = 0;
+        r->ended = r->used = 0;
+        r->alone = alone;
+        if (alone && spipe_priv_goes_in(b)) spipe_priv_file_tell(f, 0, b->elem_bytes);
+        if (spipe_priv_goes_out(b)) (void)spipe_priv_file_find(f, b->place);
+    }
+    r->num += busy == NULL;
+    spipe_priv_unlock(f->sync);
+    return busy;
+}
+
+/* Reserves room for an output at once, so that a disk that is full says so before the run. */
+SPIPE_API int spipe_priv_file_reserve(spipe_file_t *f, size_t place, size_t count, size_t elem) {
+#if defined(FALLOC_FL_KEEP_SIZE)
+    const size_t most = (size_t)PTRDIFF_MAX;
+    if (!f->part || count == SPIPE_AUTO || count == 0) return 1;
+    if (place > most || count > (most - place) / elem) return 1; /* writing will say so */
+    if (place + count * elem <= f->out.reserved) return 1;
+    if (fallocate(f->fd, 0, (off_t)place, (off_t)(count * elem)) != 0 && errno == ENOSPC) return 0;
+    f->out.reserved = place + count * elem;
+#else
+    (void)f;
+    (void)place;
+    (void)count;
+    (void)elem;
+#endif
+    return 1;
+}
+
+SPIPE_API cudaError_t spipe_priv_file_run_begins(const spipe_desc_t *d, int i, spipe_file_t *f,
+                                                 spipe_failure_t *failure) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const char *why = spipe_priv_file_take_part(f, b);
+    cudaError_t e = why ? cudaErrorNotPermitted : cudaErrorOperatingSystem;
+    if (why) return spipe_priv_refuse(failure, e, "file %.120s: %s", f->path, why);
+    if (spipe_priv_goes_out(b) &&
+        !spipe_priv_file_reserve(f, b->place, spipe_priv_desc_count(d), b->elem_bytes)) {
+        why = "there is no space left for it on the disk";
+    }
+    if (!why && f->regular && spipe_priv_is_sequential(b) &&
+        lseek(f->fd, (off_t)b->place, SEEK_SET) < 0) {
+        why = strerror(errno);
+    }
+    if (!why) return cudaSuccess;
+    spipe_priv_lock(f->sync);
+    --f->run.num;
+    spipe_priv_unlock(f->sync);
+    return spipe_priv_refuse(failure, e, "file %.120s: %s", f->path, why);
+}
+
+/* An output remembers whether its run succeeded. One that wrote nothing and failed left it as it
+   was. */
+SPIPE_API void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_desc_t *b,
+                                         cudaError_t result) {
+    if (!spipe_priv_file_is_open(f)) return;
+    spipe_priv_lock(f->sync);
+    --f->run.num;
+    if (spipe_priv_goes_out(b) && result == cudaSuccess) {
+        spipe_priv_file_wrote(f, 0);
+        f->out.parts->written = 1;
+        f->out.parts->failed = 0;
+    } else if (spipe_priv_goes_out(b) && f->run.used) {
+        f->out.parts->failed = 1;
+    }
+    spipe_priv_unlock(f->sync);
+}
+
+/* The description's check, and the runs' begin and end. */
+SPIPE_API cudaError_t spipe_priv_file_on_run(const spipe_desc_t *d, int i, spipe_priv_moment_t what,
+                                             cudaError_t result, spipe_failure_t *failure) {
+    spipe_file_t *f = (spipe_file_t *)d->buffers[i].user;
+    if (what == SPIPE_PRIV_ENDED) {
+        spipe_priv_file_run_ended(f, &d->buffers[i], result);
+        return cudaSuccess;
+    }
+    SPIPE_TRY(spipe_priv_file_check(d, i, f, failure));
+    return what == SPIPE_PRIV_BEGINS ? spipe_priv_file_run_begins(d, i, f, failure) : cudaSuccess;
 }
 
 /* ---- 1 files: opening ---------------------------------------------------------------------- */
@@ -570,6 +861,8 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     if (!f) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is NULL");
     memset((void *)f, 0, sizeof *f);
     f->fd = f->direct.fd = -1;
+    f->self = f;
+    f->length = SPIPE_AUTO;
     if (!path) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the path is NULL");
     f->path = path;
     f->sync = spipe_priv_sync_create();
@@ -577,16 +870,25 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
 }
 
-/* Returns 1 if a file's size is true. Files of /sys claim a page, and have no blocks. */
+/* Returns 1 if a file's size is true. Files of /proc claim no bytes, and cannot be mapped; those of
+   /sys claim a page, and have no blocks. */
 SPIPE_API int spipe_priv_file_is_long(int fd, const struct stat *st) {
 #if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
-    char last;
-    if (st->st_blocks == 0 && pread(fd, &last, 1, st->st_size - 1) == 0) return 0;
+    char byte;
+#if defined(__linux__)
+    if (st->st_size == 0) {
+        void *map = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED) return 0; /* reading a byte might take it away */
+        (void)munmap(map, 1);
+    }
+#endif
+    if (st->st_size == 0) return pread(fd, &byte, 1, 0) == 0;
+    if (st->st_blocks == 0 && pread(fd, &byte, 1, st->st_size - 1) == 0) return 0;
+    return 1;
 #else
     (void)fd;
-    (void)st;
+    return st->st_size > 0;
 #endif
-    return 1;
 }
 
 SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
@@ -597,7 +899,7 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
         file->path = "standard input";
         file->fd = dup(0);
     } else {
-        file->fd = open(path, O_RDONLY | SPIPE_PRIV_O_BINARY);
+        file->fd = spipe_priv_file_open_fd(path, O_RDONLY | SPIPE_PRIV_O_BINARY);
     }
     if (file->fd < 0 || fstat(file->fd, &st) != 0) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, errno);
@@ -608,14 +910,14 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
     if ((off_t)(size_t)st.st_size != st.st_size) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EFBIG);
     }
-    file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* files of /proc claim size 0 */
-    if (file->regular && !spipe_priv_file_is_long(file->fd, &st)) file->regular = 0;
-    if (file->regular) file->bytes = file->size = (size_t)st.st_size;
+    file->regular = S_ISREG(st.st_mode) && spipe_priv_file_is_long(file->fd, &st);
+    file->way = file->regular ? SPIPE_FILE_AUTO : SPIPE_FILE_ORDERED;
+    if (file->regular) file->size = (size_t)st.st_size;
     if (file->regular && strcmp(path, "-") == 0) { /* it may have been read from already */
         const off_t at = lseek(file->fd, 0, SEEK_CUR);
         file->offset = at > 0 && at <= st.st_size ? (size_t)at : 0;
-        file->bytes -= file->offset;
     }
+    file->bytes = file->said.bytes = file->size - file->offset;
     return cudaSuccess;
 }
 
@@ -629,15 +931,15 @@ SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
         const char *folder = slash ? f->part : ".";
         if (slash) kept = slash[1];
         if (slash) slash[1] = '\0';
-        fd = open(folder, O_TMPFILE | O_RDWR, 0666);
+        fd = spipe_priv_file_open_fd(folder, O_TMPFILE | O_RDWR);
         if (slash) slash[1] = kept;
     }
     f->nameless = fd >= 0;
     if (f->nameless) return fd;
 #endif
     for (tries = 0; tries < 100 && fd < 0; ++tries) {
-        snprintf(f->part + strlen(f->target), 32, ".%ld.%d.part", (long)getpid(), tries);
-        fd = open(f->part, O_CREAT | O_EXCL | O_RDWR | SPIPE_PRIV_O_BINARY, 0666);
+        snprintf(f->part + strlen(f->out.target), 32, ".%ld.%d.part", (long)getpid(), tries);
+        fd = spipe_priv_file_open_fd(f->part, O_CREAT | O_EXCL | O_RDWR | SPIPE_PRIV_O_BINARY);
         if (fd < 0 && errno != EEXIST) return fd;
     }
     return fd;
@@ -656,27 +958,58 @@ SPIPE_API char *spipe_priv_file_target(const char *path) {
     return target;
 }
 
+/* The descriptor of this process that a path names, as /dev/stdout and /dev/fd/5 do; -1 = none.
+   Links are followed one by one, because what such a name links to has another name, too. */
+SPIPE_API int spipe_priv_file_named(const char *path) {
+#if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
+    char name[1024], link[512], *fds = realpath("/dev/fd", NULL);
+    int links = 0, fd = -1, over = !fds || strlen(path) >= sizeof name;
+    if (!over) snprintf(name, sizeof name, "%s", path);
+    for (; !over && links < 40; ++links) {
+        char *slash = strrchr(name, '/'), *folder;
+        const char *last = slash ? slash + 1 : name;
+        ssize_t n = readlink(name, link, sizeof link - 1);
+        if (n < 0) break;
+        link[n] = 0;
+        if (slash) slash[slash == name] = 0; /* the root is its own folder */
+        folder = realpath(!slash ? "." : name, NULL);
+        if (folder && strcmp(folder, fds) == 0) fd = atoi(last);
+        over = fd >= 0 || !folder || strlen(folder) + (size_t)n + 2 > sizeof name;
+        if (!over && link[0] == '/') snprintf(name, sizeof name, "%s", link);
+        if (!over && link[0] != '/') snprintf(name, sizeof name, "%s/%s", folder, link);
+        free(folder);
+    }
+    free(fds);
+    return fd;
+#else
+    (void)path;
+    return -1;
+#endif
+}
+
 SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
                                         spipe_failure_t *failure) {
     struct stat st;
-    int there, to_stdout;
+    int there, named;
     SPIPE_TRY(spipe_priv_file_begin(file, path, failure));
-    to_stdout = strcmp(path, "-") == 0;
-    there = !to_stdout && stat(path, &st) == 0;
-    file->regular = !to_stdout && (!there || S_ISREG(st.st_mode));
-    if (to_stdout) file->path = "standard output";
+    named = strcmp(path, "-") == 0 ? 1 : spipe_priv_file_named(path);
+    there = named < 0 && stat(path, &st) == 0;
+    file->regular = named < 0 && (!there || S_ISREG(st.st_mode));
+    if (strcmp(path, "-") == 0) file->path = "standard output";
     if (!file->regular) {
-        file->fd = to_stdout ? dup(1) : open(path, O_WRONLY | SPIPE_PRIV_O_BINARY);
+        file->way = SPIPE_FILE_ORDERED;
+        file->fd =
+            named >= 0 ? dup(named) : spipe_priv_file_open_fd(path, O_WRONLY | SPIPE_PRIV_O_BINARY);
         if (file->fd >= 0) return cudaSuccess;
         return spipe_priv_file_refuse(file, failure, "cannot write", file->path, errno);
     }
-    file->target = spipe_priv_file_target(path);
-    if (file->target) file->part = (char *)malloc(strlen(file->target) + 32);
-    if (!file->target || !file->part) {
+    file->out.target = spipe_priv_file_target(path);
+    if (file->out.target) file->part = (char *)malloc(strlen(file->out.target) + 32);
+    if (!file->out.target || !file->part) {
         spipe_file_close(file);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a name");
     }
-    memcpy(file->part, file->target, strlen(file->target) + 1);
+    memcpy(file->part, file->out.target, strlen(file->out.target) + 1);
     file->fd = spipe_priv_file_make(file);
     if (file->fd < 0) {
         free(file->part);
@@ -710,26 +1043,28 @@ SPIPE_API int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_
 }
 #endif
 
-/* Returns 1 if the page cache holds most of a file: some places are asked, without waiting; also if
+/* Returns 1 if the page cache holds most of a part: some places are asked, without waiting; also if
    they cannot be asked. */
-SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
+SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f, size_t offset, size_t bytes) {
 #if defined(RWF_NOWAIT)
-    const size_t most = SPIPE_PRIV_FILE_SAMPLES, wanted = (f->bytes >> 20) + 1;
-    const size_t samples = wanted < most ? wanted : most, step = f->bytes / samples;
-    const size_t end = f->offset + f->bytes, page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t most = SPIPE_PRIV_FILE_SAMPLES, wanted = (bytes >> 20) + 1;
+    const size_t samples = wanted < most ? wanted : most, step = bytes / samples;
+    const size_t end = offset + bytes, page = (size_t)sysconf(_SC_PAGESIZE);
     void *map = end > 0 ? mmap(NULL, end, PROT_READ, MAP_SHARED, f->fd, 0) : MAP_FAILED;
-    unsigned char *bytes = map != MAP_FAILED ? (unsigned char *)map : NULL;
+    unsigned char *mapped = map != MAP_FAILED ? (unsigned char *)map : NULL;
     size_t k;
     int there = 0, cold = 0;
-    for (k = 0; k < samples && f->bytes > 0; ++k) {
-        const int has = spipe_priv_file_asked(f->fd, bytes, f->offset + step * k, page);
+    for (k = 0; k < samples && bytes > 0; ++k) {
+        const int has = spipe_priv_file_asked(f->fd, mapped, offset + step * k, page);
         there += has == 1;
         cold += has == 0;
     }
-    if (bytes) (void)munmap(map, end);
+    if (mapped) (void)munmap(map, end);
     return cold <= there;
 #else
     (void)f;
+    (void)offset;
+    (void)bytes;
     return 1;
 #endif
 }
@@ -752,15 +1087,13 @@ SPIPE_API size_t spipe_priv_file_align(int fd) {
     return align;
 }
 
-/* Returns 1 if a file shall be read past the page cache and can be; few file systems refuse that.
-   The file is opened a second time by its name, which may be that of another file by now. */
+/* Returns 1 if a file can be read past the page cache; few file systems refuse that. The file is
+   opened a second time by its name, which may be that of another file by now. */
 SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
-    if ((f->way != SPIPE_FILE_DIRECT && f->way != SPIPE_FILE_GPU) || f->direct.fd >= 0) {
-        return f->direct.fd >= 0;
-    }
-    f->direct.fd = open(f->path, O_RDONLY | O_DIRECT);
+    if (f->direct.fd >= 0) return 1;
+    f->direct.fd = spipe_priv_file_open_fd(f->path, O_RDONLY | O_DIRECT);
     if (f->direct.fd < 0) return 0;
     f->direct.align = spipe_priv_file_align(f->direct.fd);
     if (f->direct.align > 0 && fstat(f->fd, &first) == 0 && fstat(f->direct.fd, &again) == 0 &&
@@ -809,32 +1142,36 @@ SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
 #endif
 }
 
-/* Decides how a regular file is read; returns the words for the report. */
-SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f) {
+/* Decides how a part of a regular file is read by all threads: *way. Returns the words for the
+   report. */
+SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f, size_t bytes, spipe_file_way_t *way) {
     const char *refused = NULL;
-    if (f->way == SPIPE_FILE_GPU) {
+    *way = f->way;
+    if (*way == SPIPE_FILE_GPU) {
         refused = spipe_priv_file_cufile(f);
         if (!refused) return "file, into device memory by cuFile: all threads read";
-        f->way = SPIPE_FILE_AUTO;
+        *way = SPIPE_FILE_AUTO;
     }
-    if (f->way == SPIPE_FILE_AUTO) {
-        /* asking takes 15 us, which does not pay for a small file */
-        const int cached = f->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(f);
-        f->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
+    if (*way == SPIPE_FILE_AUTO) {
+        /* asking takes 15 us, which does not pay for a small part */
+        const int cached =
+            bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(f, f->offset, bytes);
+        *way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
     }
-    if (!spipe_priv_file_is_direct(f)) f->way = SPIPE_FILE_CACHED;
+    if (*way == SPIPE_FILE_DIRECT && !spipe_priv_file_is_direct(f)) *way = SPIPE_FILE_CACHED;
     if (refused) return refused;
-    if (f->way == SPIPE_FILE_CACHED) return "file, page cache: all threads read";
+    if (*way == SPIPE_FILE_CACHED) return "file, page cache: all threads read";
     return "file, not in the page cache: all threads read past it (O_DIRECT)";
 }
 
+SPIPE_API int spipe_priv_file_not_open(spipe_desc_t *d) {
+    return spipe_priv_mistake(d, "a file is not open, or a copy of one; look at what "
+                                 "spipe_file_open or spipe_file_create returned");
+}
+
 SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
-    if (!f || !f->sync) {
-        return spipe_priv_mistake(d, "a file is not open; look at what spipe_file_open or "
-                                     "spipe_file_create returned");
-    }
-    snprintf(f->words, sizeof f->words, "file %.120s: %s", f->path, words);
-    return spipe_priv_mistake(d, f->words);
+    snprintf(f->said.words, sizeof f->said.words, "file %.120s: %s", f->path, words);
+    return spipe_priv_mistake(d, f->said.words);
 }
 
 /* Whether a file is a buffer already: its element, and where it is in it, are noted once. */
@@ -846,79 +1183,96 @@ SPIPE_API int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f
     return 0;
 }
 
-/* Returns what is wrong with offset and bytes of an input; NULL = nothing. If only offset was
-   assigned, bytes becomes the rest of the file after it. */
-SPIPE_API const char *spipe_priv_file_part(spipe_file_t *f) {
+/* Returns what is wrong with the members that were assigned for an input; NULL = nothing. *bytes:
+   those of its part; SPIPE_AUTO = not known. */
+SPIPE_API const char *spipe_priv_file_part(const spipe_file_t *f, size_t *bytes) {
+    *bytes = f->length;
+    if (f->bytes != f->said.bytes) return "bytes was assigned; to read a part, assign length";
     if (!f->regular) {
-        f->most = f->bytes > 0 ? f->bytes : SIZE_MAX;
-        return f->offset > 0 ? "an offset is only for a file that has places, and is not empty"
-                             : NULL;
+        return f->offset > 0 ? "an offset is only for a file that has places" : NULL;
     }
     if (f->offset > f->size) return "it ends before the offset";
-    if (f->bytes == f->size) f->bytes -= f->offset;
-    if (f->bytes > f->size - f->offset) return "it ends before the last of these bytes";
-    f->most = f->bytes;
-    return NULL;
+    if (*bytes == SPIPE_AUTO) *bytes = f->size - f->offset;
+    return *bytes > f->size - f->offset ? "it ends before the last of these bytes" : NULL;
+}
+
+/* What all files have in common in a description. */
+SPIPE_API int spipe_priv_file_add(spipe_desc_t *d, int i, size_t place, size_t bytes,
+                                  const char *how) {
+    if (i < 0) return i;
+    d->buffers[i].why = spipe_priv_file_why;
+    d->buffers[i].how = how;
+    d->buffers[i].on_run = spipe_priv_file_on_run;
+    d->buffers[i].place = place;
+    d->buffers[i].bytes = bytes;
+    return i;
 }
 
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
-    const size_t elem = elem_bytes > 0 ? elem_bytes : 1;
     const char *wrong, *how = "file, in order: one thread reads";
-    size_t count;
+    spipe_source_at_fn source_at = spipe_priv_file_source_at;
+    size_t bytes;
     int i;
     if (!spipe_priv_begun(d)) return -1;
-    if (!file || file->fd < 0 || !file->sync) return spipe_priv_file_mistake(d, NULL, NULL);
-    if (file->part) {
+    if (!spipe_priv_file_is_open(file)) return spipe_priv_file_not_open(d);
+    if (file->out.target) {
         return spipe_priv_file_mistake(d, file,
                                        "it was created to be written; open one to be read");
     }
     if (spipe_priv_file_added(d, file)) {
         return spipe_priv_file_mistake(d, file, "it is a buffer already; open it once more");
     }
-    wrong = spipe_priv_file_part(file);
+    wrong = spipe_priv_file_part(file, &bytes);
     if (wrong) return spipe_priv_file_mistake(d, file, wrong);
-    file->elem_bytes = elem;
-    if (!file->regular) file->way = SPIPE_FILE_ORDERED;
-    if (file->way == SPIPE_FILE_ORDERED) {
-        if (file->regular) (void)lseek(file->fd, (off_t)file->offset, SEEK_SET);
-        if (file->regular) file->ended = file->end_given = 0;
-        file->bytes = 0;
+    file->way_used = SPIPE_FILE_ORDERED;
+    if (file->regular && file->way != SPIPE_FILE_ORDERED) {
+        how = spipe_priv_file_choose(file, bytes, &file->way_used);
+    }
+    if (file->way_used == SPIPE_FILE_DIRECT) source_at = spipe_priv_file_source_past;
+    if (file->way_used == SPIPE_FILE_GPU) source_at = spipe_priv_file_source_gpu;
+    if (file->way_used == SPIPE_FILE_ORDERED)
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
-    } else {
-        how = spipe_priv_file_choose(file);
-        count = file->bytes / elem + (file->bytes % elem != 0);
-        file->last_bytes = file->bytes > 0 ? (file->bytes - 1) % elem + 1 : 0;
-        if (d->count == SPIPE_AUTO) d->count = count;
-        if (d->count > count) {
-            return spipe_priv_file_mistake(d, file, "it has fewer elements than count says");
-        }
-        i = spipe_add_source_at(d, spipe_priv_file_source_at, file, elem_bytes);
-    }
+    else
+        i = spipe_add_source_at(d, source_at, file, elem_bytes);
+    i = spipe_priv_file_add(d, i, file->offset, bytes, how);
     if (i < 0) return i;
-    d->buffers[i].why = spipe_priv_file_why;
-    d->buffers[i].how = how;
-    if (file->way == SPIPE_FILE_GPU) {
-        d->buffers[i].source_at = spipe_priv_file_source_gpu;
-        d->buffers[i].on_device = 1;
-    }
+    d->buffers[i].on_device = file->way_used == SPIPE_FILE_GPU;
+    file->count = spipe_priv_length(&d->buffers[i]);
+    if (bytes == SPIPE_AUTO) bytes = 0;
+    spipe_priv_file_tell(file, bytes, elem_bytes > 0 ? elem_bytes : 1);
     return i;
 }
 
 /* Whether another output of a description has this path. */
 SPIPE_API int spipe_priv_file_target_taken(const spipe_desc_t *d, const spipe_file_t *f) {
     int i;
-    for (i = 0; i < d->num_buffers && f->target; ++i) {
+    for (i = 0; i < d->num_buffers && f->out.target; ++i) {
         const spipe_file_t *other = (const spipe_file_t *)d->buffers[i].user;
-        if (d->buffers[i].why != spipe_priv_file_why || !other->target) continue;
-        if (strcmp(other->target, f->target) == 0) return 1;
+        if (d->buffers[i].why != spipe_priv_file_why || !other->out.target) continue;
+        if (strcmp(other->out.target, f->out.target) == 0) return 1;
     }
     return 0;
+}
+
+/* Notes the part that is added of an output; 0 = no memory. */
+SPIPE_API int spipe_priv_file_note(spipe_file_t *f) {
+    spipe_priv_file_written_t **at = &f->out.parts;
+    int noted;
+    spipe_priv_lock(f->sync);
+    while (*at && (*at)->offset != f->offset) at = &(*at)->next;
+    if (!*at) { /* behind those that a run may be writing */
+        *at = (spipe_priv_file_written_t *)calloc(1, sizeof **at);
+        if (*at) (*at)->offset = f->offset;
+    }
+    noted = *at != NULL;
+    spipe_priv_unlock(f->sync);
+    return noted;
 }
 
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     int i;
     if (!spipe_priv_begun(d)) return -1;
-    if (!file || file->fd < 0 || !file->sync) return spipe_priv_file_mistake(d, NULL, NULL);
+    if (!spipe_priv_file_is_open(file)) return spipe_priv_file_not_open(d);
     if (file->regular && !file->part) {
         return spipe_priv_file_mistake(d, file, "it was opened to be read, or is committed");
     }
@@ -933,36 +1287,31 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
     if (!file->regular && file->offset > 0) {
         return spipe_priv_file_mistake(d, file, "an offset is only for a file that has places");
     }
-    file->elem_bytes = elem_bytes;
-    if (!file->regular) file->way = SPIPE_FILE_ORDERED;
-    if (file->way == SPIPE_FILE_ORDERED) {
+    if (!spipe_priv_file_note(file)) {
+        return spipe_priv_file_mistake(d, file, "there is no memory to note its part");
+    }
+    file->way_used = SPIPE_FILE_CACHED;
+    if (!file->regular || file->way == SPIPE_FILE_ORDERED) file->way_used = SPIPE_FILE_ORDERED;
+    if (file->way_used == SPIPE_FILE_ORDERED)
         i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes);
-    } else {
-        file->way = SPIPE_FILE_CACHED;
+    else
         i = spipe_add_sink_at(d, spipe_priv_file_sink_at, file, elem_bytes);
-    }
-    if (i < 0) return i;
-    d->buffers[i].why = spipe_priv_file_why;
-#if defined(FALLOC_FL_KEEP_SIZE) /* room at once: a disk that is full says so before the run */
-    if (file->part && d->count != SPIPE_AUTO && d->count > 0 && elem_bytes > 0 &&
-        d->count <= (size_t)PTRDIFF_MAX / elem_bytes &&
-        fallocate(file->fd, 0, (off_t)file->offset, (off_t)(d->count * elem_bytes)) != 0 &&
-        errno == ENOSPC) {
-        return spipe_priv_file_mistake(d, file, "there is no space left for it on the disk");
-    }
-#endif
-    return i;
+    return spipe_priv_file_add(d, i, file->offset, SPIPE_AUTO, NULL);
 }
 
 SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, size_t bytes,
                                        size_t at, spipe_failure_t *failure) {
     cudaError_t e;
     if (failure) spipe_priv_failure_clear(failure);
-    if (!file || !file->part || !data) {
+    if (!spipe_priv_file_is_open(file) || !file->part || !data) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue,
                                  "there is no regular file that was created, or no data");
     }
     e = spipe_priv_file_write(file, (const unsigned char *)data, bytes, at);
+    spipe_priv_lock(file->sync);
+    if (e == cudaSuccess && bytes > 0 && file->out.own < at + bytes) file->out.own = at + bytes;
+    spipe_priv_file_tell_end(file);
+    spipe_priv_unlock(file->sync);
     return e == cudaSuccess ? e : spipe_priv_refuse(failure, e, "%s", spipe_priv_file_why(file));
 }
 
@@ -974,7 +1323,7 @@ SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
     int tries, failed = -1;
     snprintf(link, sizeof link, "/proc/self/fd/%d", f->fd);
     for (tries = 0; tries < 100 && failed; ++tries) {
-        snprintf(f->part + strlen(f->target), 32, ".%ld.%d.part", (long)getpid(), tries);
+        snprintf(f->part + strlen(f->out.target), 32, ".%ld.%d.part", (long)getpid(), tries);
         failed = linkat(AT_FDCWD, link, AT_FDCWD, f->part, AT_SYMLINK_FOLLOW);
         if (failed && errno != EEXIST) return failed;
     }
@@ -986,32 +1335,92 @@ SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
 #endif
 }
 
+/* Writes bytes of an output, which it has read, to another descriptor. 0 = done. */
+SPIPE_API int spipe_priv_file_pass_on(int fd, const unsigned char *from, size_t n) {
+    while (n > 0) {
+        const long long put = (long long)write(fd, from, (unsigned)n);
+        if (put < 0 && spipe_priv_file_again(fd, 1)) continue;
+        if (put < 0) return -1;
+        from += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Writes the output over a file that cannot be replaced, because it is a mount. 0 = done. */
+SPIPE_API int spipe_priv_file_copy(spipe_file_t *f, size_t bytes) {
+    const size_t most = SPIPE_PRIV_FILE_DIRECT_READ;
+    unsigned char *block = (unsigned char *)malloc(most);
+    const int fd = block ? spipe_priv_file_open_fd(f->out.target, O_WRONLY | O_TRUNC) : -1;
+    int failed = fd < 0 ? -1 : 0;
+    size_t at = 0;
+    while (!failed && at < bytes) {
+        const size_t want = bytes - at < most ? bytes - at : most;
+        const long long got = spipe_priv_read_at(f, f->fd, block, want, at);
+        if (got < 0 && errno == EINTR) continue;
+        failed = got <= 0 ? -1 : spipe_priv_file_pass_on(fd, block, (size_t)got);
+        if (got > 0) at += (size_t)got;
+    }
+    free(block);
+    if (fd >= 0 && close(fd) != 0) failed = -1;
+    if (!failed) (void)remove(f->part);
+    return failed;
+}
+
+/* Gives the output its length and its name. 0 = done; else errno says why not. */
+SPIPE_API int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
+    int failed = ftruncate(f->fd, (off_t)bytes);
+#if !defined(_WIN32)
+    /* A file system that writes later, such as NFS, reports errors at close. */
+    if (!failed) failed = close(dup(f->fd));
+#endif
+    if (!failed && f->nameless) failed = spipe_priv_file_name(f);
+#if defined(_WIN32)
+    if (!failed) failed = close(f->fd);
+    if (!failed) f->fd = -1;
+    if (!failed) (void)remove(f->out.target); /* on Windows rename does not replace */
+#endif
+    if (!failed) failed = rename(f->part, f->out.target);
+    if (failed && errno == EBUSY) failed = spipe_priv_file_copy(f, bytes);
+    return failed;
+}
+
+/* Why an output must not be committed; NULL = it may be. Under the lock. */
+SPIPE_API const char *spipe_priv_file_unfit(const spipe_file_t *f) {
+    const spipe_priv_file_written_t *w;
+    int written = !f->out.parts || f->out.own > 0;
+    if (f->run.num > 0) return "a run is writing it; commit it when the run has ended";
+    for (w = f->out.parts; w; w = w->next) {
+        if (w->failed) return "the run that wrote it failed; let one write it again, or close it";
+        written |= w->written;
+    }
+    return written ? NULL : "no run has written it";
+}
+
 SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
                                         spipe_failure_t *failure) {
-    int failed;
+    const char *unfit;
     if (failure) spipe_priv_failure_clear(failure);
-    if (!file || file->fd < 0 || !file->sync) {
-        return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is not open");
+    if (!spipe_priv_file_is_open(file)) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is not open, or a copy");
     }
     if (file->regular && !file->part) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue,
                                  "%s was opened to be read, or is committed", file->path);
     }
+    spipe_priv_lock(file->sync);
+    unfit = spipe_priv_file_unfit(file);
+    spipe_priv_unlock(file->sync);
+    if (unfit) {
+        return spipe_priv_refuse(failure, cudaErrorNotPermitted, "cannot commit %.120s: %s",
+                                 file->path, unfit);
+    }
     if (!file->part) return cudaSuccess;
     if (bytes > file->bytes) bytes = file->bytes;
-    failed = ftruncate(file->fd, (off_t)bytes);
-#if !defined(_WIN32)
-    /* A file system that writes later, such as NFS, reports errors at close. */
-    if (!failed) failed = close(dup(file->fd));
-#endif
-    if (!failed && file->nameless) failed = spipe_priv_file_name(file);
-#if defined(_WIN32)
-    if (!failed) failed = close(file->fd);
-    if (!failed) file->fd = -1;
-    if (!failed) (void)remove(file->target); /* on Windows rename does not replace */
-#endif
-    if (!failed) failed = rename(file->part, file->target);
-    if (failed) return spipe_priv_file_refuse(file, failure, "cannot write", file->path, errno);
+    if (spipe_priv_file_put(file, bytes) != 0) {
+        return spipe_priv_refuse(failure, cudaErrorOperatingSystem, "cannot write %s: %s",
+                                 file->path, strerror(errno));
+    }
     free(file->part);
     file->part = NULL;
     file->bytes = bytes;
@@ -1021,22 +1430,27 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
 SPIPE_API void spipe_file_close(spipe_file_t *file) {
     const int error = errno; /* keep errno for the caller */
     int forked;
-    if (!file || !file->sync) return;
+    if (!file || file->self != file || !file->sync) return;
     forked = spipe_priv_sync_is_forked(file->sync); /* then the part is the other's */
     if (file->cufile.handle && !forked) file->cufile.leave(file->cufile.handle);
     if (file->fd >= 0) (void)close(file->fd);
     if (file->direct.fd >= 0) (void)close(file->direct.fd);
     if (file->part && !file->nameless && !forked) (void)remove(file->part);
     free(file->part);
-    free(file->target);
+    free(file->out.target);
     spipe_priv_file_free_blocks(file);
-    while (file->errors) {
-        spipe_priv_file_words_t *w = file->errors;
-        file->errors = w->next;
+    while (file->out.parts) {
+        spipe_priv_file_written_t *w = file->out.parts;
+        file->out.parts = w->next;
+        free(w);
+    }
+    while (file->said.errors) {
+        spipe_priv_file_words_t *w = file->said.errors;
+        file->said.errors = w->next;
         free(w);
     }
     spipe_priv_sync_destroy(file->sync);
-    file->part = file->target = NULL;
+    file->part = file->out.target = NULL;
     file->sync = NULL;
     file->cufile.handle = NULL;
     file->fd = file->direct.fd = -1;

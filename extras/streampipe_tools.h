@@ -594,8 +594,8 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan
     spipe_model_t m = spipe_model_default();
     const int timed = report && report->chunks_done > 0 && report->timed_ms > 0.0;
     int i;
-    if (!d || !plan || spipe_desc_check(d, NULL) != cudaSuccess || d->count == SPIPE_AUTO) return m;
-    m.count = d->count;
+    if (!d || !plan || spipe_desc_check(d, NULL) != cudaSuccess || spipe_priv_endless(d)) return m;
+    m.count = spipe_priv_desc_count(d);
     m.chunk = plan->chunk;
     m.depth = plan->depth;
     m.schedule = plan->schedule;

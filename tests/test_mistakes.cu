@@ -288,19 +288,6 @@ static cudaError_t refused_call(spipe_pipeline_t *p, spipe_failure_t *f) {
     return e;
 }
 
-static cudaError_t copied_pipeline(spipe_failure_t *f) {
-    const spipe_desc_t d = good();
-    spipe_pipeline_t *p;
-    void *copy = malloc(sizeof(spipe_priv_pipeline_t));
-    cudaError_t e;
-    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    memcpy(copy, (void *)p, sizeof(spipe_priv_pipeline_t));
-    e = refused_call((spipe_pipeline_t *)copy, f);
-    free(copy);
-    SPIPE_CHECK(spipe_pipeline_destroy(p));
-    return e;
-}
-
 static cudaError_t null_pipeline(spipe_failure_t *f) { return refused_call(NULL, f); }
 
 static cudaError_t still_no_array(spipe_failure_t *f) {
@@ -574,8 +561,6 @@ static const mistake_t mistakes[] = {
      cudaErrorInvalidValue, "`spipe_timeline_t t = spipe_timeline_default();`"},
     {"A NULL pipeline, because the result of create was not checked", null_pipeline,
      cudaErrorInvalidResourceHandle, "`SPIPE_CHECK(spipe_pipeline_create(...))`"},
-    {"A pipeline that was copied, or destroyed before", copied_pipeline,
-     cudaErrorInvalidResourceHandle, "pass the pointer that create gave, until you destroy it"},
     {"A pipeline run with an array still NULL", still_no_array, cudaErrorInvalidValue,
      "`spipe_pipeline_set_host` before the first run"},
     {"A pipeline run or destroyed by its own stage, or by two threads", run_in_stage,

@@ -4,7 +4,7 @@
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->run.stale_error);
+    spipe_priv_leave_error(p->visit.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
@@ -29,7 +29,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->visit.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }

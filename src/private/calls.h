@@ -29,7 +29,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
            a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
            a->source == b->source && a->sink == b->sink && a->source_at == b->source_at &&
            a->sink_at == b->sink_at && a->work == b->work && a->caller == b->caller &&
-           a->filler == b->filler && a->on_device == b->on_device;
+           a->filler == b->filler && a->on_device == b->on_device &&
+           spipe_priv_length(a) == spipe_priv_length(b);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
@@ -259,6 +260,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, con
     int i;
     SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&q->device), f));
     spipe_priv_copy_desc(&q->desc, d);
+    q->desc.count = spipe_priv_desc_count(d);
     for (i = 0; i < d->num_stages; ++i) { /* a graph names arrays, and each call has others */
         q->desc.stages[i].replayable = 0;
     }

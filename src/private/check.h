@@ -24,19 +24,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
     const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
-    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk, count = spipe_priv_desc_count(d);
     SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
+    SPIPE_PRIV_REFUSE_IF(array && count == SPIPE_AUTO,
                          "buffer %d (%s): an array needs a length; "
                          "set count to its number of elements",
                          i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
+    SPIPE_PRIV_REFUSE_IF(array && count > SIZE_MAX / b->elem_bytes,
                          "buffer %d (%s): %zu "
                          "elements of %zu bytes are more than SIZE_MAX bytes",
-                         i, kind, d->count, b->elem_bytes);
+                         i, kind, count, b->elem_bytes);
     SPIPE_PRIV_REFUSE_IF(hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
@@ -52,7 +52,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d (%s): only an input or a source can have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
                          "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
-    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
+    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && count == SPIPE_AUTO,
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
@@ -65,6 +65,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");
+    return b->on_run ? b->on_run(d, i, SPIPE_PRIV_CHECKED, cudaSuccess, f) : cudaSuccess;
+}
+
+/* Lengths that were not stated must agree. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_lengths(const spipe_desc_t *d, spipe_failure_t *f) {
+    size_t first = SPIPE_AUTO;
+    int i, of = 0;
+    for (i = 0; i < d->num_buffers && !spipe_priv_is_stated(d); ++i) {
+        const size_t n = spipe_priv_length(&d->buffers[i]);
+        if (n == SPIPE_AUTO) continue;
+        SPIPE_PRIV_REFUSE_IF(first != SPIPE_AUTO && first != n,
+                             "buffer %d has %zu elements and buffer %d has %zu, and count is not "
+                             "set; set it to as many as shall be taken of each",
+                             of, first, i, n);
+        first = n;
+        of = i;
+    }
     return cudaSuccess;
 }
 
@@ -99,7 +116,7 @@ SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
     if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
-    return spipe_priv_is_array(b) && d->count > 0;
+    return spipe_priv_is_array(b) && spipe_priv_desc_count(d) > 0;
 }
 
 SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
@@ -191,11 +208,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));
+    SPIPE_TRY(spipe_priv_check_lengths(d, f));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
         SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
     }
-    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && sources == 0,
                          "count was not set, and there is "
                          "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));

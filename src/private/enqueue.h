@@ -110,11 +110,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
                                       "the pipeline is NULL; make one with spipe_pipeline_create");
     }
     e = spipe_priv_begin_call_on(&p->owner, p, 1);
-    if (e == cudaErrorInvalidValue) {
-        return spipe_priv_refuse_call(NULL, report, cudaErrorInvalidResourceHandle,
-                                      "this is no pipeline, or one that was destroyed; make one "
-                                      "with spipe_pipeline_create");
-    }
     if (e == SPIPE_PRIV_FORKED) {
         return spipe_priv_refuse_call(NULL, report, e, SPIPE_PRIV_FORKED_WORDS("pipeline was"));
     }
@@ -122,7 +117,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe
         p->visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
         return e;
     }
-    return spipe_priv_refuse_call(NULL, report, e,
+    return spipe_priv_refuse_call(NULL, report, cudaErrorNotPermitted,
                                   "the pipeline is in use by another thread, or by the run whose "
                                   "stage called; make a pipeline for each thread");
 }

@@ -25,8 +25,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
 SPIPE_PRIV_RARE void spipe_priv_stop_calls(spipe_priv_pipeline_t *p) {
     int i, told;
     spipe_priv_lock(p->sync);
-    told = p->run.stop.told;
-    SPIPE_PRIV_STORE(p->run.stop.told, 1);
+    told = p->run.told.stop;
+    SPIPE_PRIV_STORE(p->run.told.stop, 1);
     spipe_priv_unlock(p->sync);
     for (i = 0; i < p->request.desc.num_buffers && !told; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -37,7 +37,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_calls(spipe_priv_pipeline_t *p) {
 /* Whether what a source or sink returns is not reported any more: it was told to stop. */
 SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
                                            const spipe_buffer_desc_t *b) {
-    return b->stop && SPIPE_PRIV_LOAD(p->run.stop.told);
+    return b->stop && SPIPE_PRIV_LOAD(p->run.told.stop);
 }
 
 /* A source or sink that was told to stop gives nothing for a batch. If the run has failed, it has

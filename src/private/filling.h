@@ -301,7 +301,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
 
 /* Whether nothing more has to be read for a batch, nor for one beyond the end of a loop. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop.asked) ||
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked) ||
            batch >= SPIPE_PRIV_LOAD(p->run.num_batches);
 }
 

@@ -167,7 +167,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
-        if (SPIPE_PRIV_LOAD(p->run.stop.asked)) at->count = 0; /* it may not have been read */
+        if (SPIPE_PRIV_LOAD(p->run.stop_asked)) at->count = 0; /* it may not have been read */
         if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
     case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */

@@ -190,16 +190,13 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     cudaError_t e;
     int forked;
     if (!p) return cudaSuccess;
-    e = spipe_priv_begin_destroy(&p->owner, p, &forked);
-    if (e == cudaErrorInvalidValue) return cudaErrorInvalidResourceHandle;
-    if (e != cudaSuccess) return e;
+    SPIPE_TRY(spipe_priv_begin_destroy(&p->owner, p, &forked));
     if (forked) {
         spipe_priv_forget(p);
         return SPIPE_PRIV_FORKED;
     }
     visit = spipe_priv_arrive(cudaStreamCaptureModeRelaxed);
     spipe_priv_pull_end(p);
-    SPIPE_PRIV_STORE(p->owner.self, NULL);
     e = spipe_priv_free(p);
     spipe_priv_depart(&visit);
     free(p);

@@ -314,24 +314,24 @@ enum {
     SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
 };
 
-/* Whether a run is to end before its last batch. */
-typedef struct spipe_priv_stop {
-    size_t asked; /* 1 = by the progress callback */
-    int told;     /* 1 = sources and sinks know that it ends early */
-} spipe_priv_stop_t;
+/* What the functions of buffers were told of a run. */
+typedef struct spipe_priv_told {
+    int begin; /* 1 = that there is one; they shall be told its end */
+    int stop;  /* 1 = that it ends early */
+} spipe_priv_told_t;
 
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
-    cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
-    int running_enqueued;    /* 1 = an enqueued run has not been waited for */
-    int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
-    size_t failed;           /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
-    spipe_priv_stop_t stop;  /* likewise */
-    cudaError_t stale_error; /* the thread's last error when the run began */
-    size_t total;            /* elements; SPIPE_AUTO = not known yet */
+    cudaError_t resident;   /* of copying resident buffers out; cudaErrorNotReady = not yet */
+    int running_enqueued;   /* 1 = an enqueued run has not been waited for */
+    int ran_now;            /* 1 = an enqueued run ran at once, and wait was not called since */
+    size_t failed;          /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
+    size_t stop_asked;      /* a flag, likewise */
+    spipe_priv_told_t told; /* likewise */
+    size_t total;           /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
     size_t failed_batch; /* the first batch that failed; SPIPE_AUTO = none */
     size_t cut_from;     /* num_batches before a failure reduced it; 0 = not reduced */

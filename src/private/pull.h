@@ -8,13 +8,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     e = spipe_priv_pick_up(p);
     if (e == cudaSuccess) e = spipe_priv_choose_way(p);
+    if (e == cudaSuccess) e = spipe_priv_begin_run(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
         return spipe_priv_call_failed(p, e, "setting up");
     }
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }

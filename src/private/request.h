@@ -104,6 +104,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
     cudaError_t e;
     r->desc = *d;
+    r->desc.count = spipe_priv_desc_count(d);
     r->kept = kept;
     r->arrays_known = !kept;
     r->may_register = 1;

@@ -28,8 +28,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = SPIPE_PRIV_NOT_FAILED;
-    run->stop.asked = run->cut_from = 0;
-    run->stop.told = 0;
+    run->stop_asked = run->cut_from = 0;
+    run->told.stop = 0;
     run->resident = cudaErrorNotReady;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
@@ -39,7 +39,6 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
-    run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
         slot->filled = slot->drained = slot->whole = 0;
@@ -73,7 +72,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
 
 /* Once the run is to stop, no further batch is issued. */
 SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!p->run.stop.asked || batch >= p->run.num_batches) return;
+    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
     spipe_priv_set(p, &p->run.num_batches, batch);
 }
 
@@ -144,7 +143,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
     if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
-    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop.asked) return;
+    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
     p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
 }
 
@@ -267,16 +266,29 @@ SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
+/* Before the first batch. An error: the run has failed, and nothing is to be issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
+    spipe_failure_t why;
+    cudaError_t e;
+    p->run.began = spipe_priv_clock();
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    e = spipe_priv_tell_begin(&p->request.desc, &why);
+    p->run.told.begin = e == cudaSuccess;
+    if (e == cudaSuccess) return e;
+    return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
+}
+
 /* After the last batch: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop.asked = 0;     /* the stop is not why the run ended */
+        p->run.stop_asked = 0;     /* the stop is not why the run ended */
         if (p->run.cut_from > 0) { /* a worker that ends may read it */
             spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
-    } else if (p->run.stop.asked) {
+    } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);
@@ -296,6 +308,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+    if (p->run.told.begin) {
+        spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
+    }
+    p->run.told.begin = 0;
 }
 
 /* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */
@@ -327,16 +343,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    int begun;
     SPIPE_TRY(spipe_priv_take_watcher(p));
-    p->run.began = spipe_priv_clock();
-    spipe_priv_start_workers(p);
-    spipe_priv_begin(p);
+    begun = spipe_priv_begin_run(p) == cudaSuccess;
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    if (replayed)
+    if (begun && replayed)
         p->trial.run_graph(p);
-    else
+    else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);

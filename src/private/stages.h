@@ -23,17 +23,72 @@ SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
+/* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
+SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
+    if (!b->on_run || b->bytes == SPIPE_AUTO || b->elem_bytes == 0) return SPIPE_AUTO;
+    return b->bytes / b->elem_bytes + (b->bytes % b->elem_bytes != 0);
+}
+
+/* Whether the number of elements was stated; 0 beside a source without a length states nothing. */
+SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
+    int i, open = 0;
+    for (i = 0; i < d->num_buffers && d->count == 0; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        open |= b->kind == SPIPE_SOURCE && spipe_priv_length(b) == SPIPE_AUTO;
+    }
+    return d->count != SPIPE_AUTO && !open;
+}
+
+/* Elements in the whole: as stated, else what all buffers that know their length agree on.
+   SPIPE_AUTO = not known. How long an array is only the user knows, so beside one the number must
+   be stated, unless it is 0. */
+SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
+    size_t whole = SPIPE_AUTO;
+    int i, arrays = 0;
+    if (spipe_priv_is_stated(d)) return d->count;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const size_t n = spipe_priv_length(&d->buffers[i]);
+        arrays |= spipe_priv_is_array(&d->buffers[i]);
+        if (n == SPIPE_AUTO) continue;
+        if (whole != SPIPE_AUTO && whole != n) return SPIPE_AUTO; /* which the check refuses */
+        whole = n;
+    }
+    return arrays && whole > 0 ? SPIPE_AUTO : whole;
+}
+
 /* Bytes of a buffer's host array; 0 where there is none. */
 SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (!b->host) return 0;
-    return spipe_priv_is_array(b) ? d->count * b->elem_bytes : b->elem_bytes;
+    return spipe_priv_is_array(b) ? spipe_priv_desc_count(d) * b->elem_bytes : b->elem_bytes;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
-    int i, sources = 0;
-    for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
-    return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
+    return spipe_priv_desc_count(d) == SPIPE_AUTO;
+}
+
+/* Tells the first num buffers of a run that it has ended. */
+SPIPE_API void spipe_priv_tell_end(const spipe_desc_t *d, int num, cudaError_t result) {
+    int i;
+    for (i = 0; i < num; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->on_run) (void)b->on_run(d, i, SPIPE_PRIV_ENDED, result, NULL);
+    }
+}
+
+/* Tells the buffers that a run begins. If one refuses it, none has begun. */
+SPIPE_API cudaError_t spipe_priv_tell_begin(const spipe_desc_t *d, spipe_failure_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        cudaError_t e;
+        if (!b->on_run) continue;
+        e = b->on_run(d, i, SPIPE_PRIV_BEGINS, cudaSuccess, f);
+        if (e == cudaSuccess) continue;
+        spipe_priv_tell_end(d, i, e);
+        return e;
+    }
+    return cudaSuccess;
 }
 
 /* Bytes that a source's function gives per element; for a split source those of a ticket. */

@@ -156,7 +156,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     (void)spipe_priv_own_calls();
     if (!stop) return;
-    spipe_priv_set(p, &p->run.stop.asked, 1);
+    spipe_priv_set(p, &p->run.stop_asked, 1);
     spipe_priv_stop_calls(p);
 }
 

@@ -66,7 +66,10 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    fail, the failure of the first chunk is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
-   chunks in order. An I/O error: return cudaErrorOperatingSystem. */
+   chunks in order. If it gives fewer than max_count, it is called again for the rest, until the
+   chunk is full or it gives 0: so a chunk is never short but at the end, and a source that has
+   nothing yet must wait. It is not asked for more than desc.count, and after the end not again. An
+   I/O error: return cudaErrorOperatingSystem. */
 typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *count, void *user);
 /* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
@@ -143,6 +146,20 @@ struct spipe_priv_at;
 typedef cudaError_t (*spipe_priv_caller_t)(struct spipe_priv_pipeline *p, int buffer,
                                            const struct spipe_priv_at *at);
 
+/* Private: a buffer that must know its runs, such as a file, is told that its description is
+   checked, that a run begins, and that the run has ended, with its result. */
+struct spipe_desc;
+
+typedef enum spipe_priv_moment {
+    SPIPE_PRIV_CHECKED,
+    SPIPE_PRIV_BEGINS,
+    SPIPE_PRIV_ENDED
+} spipe_priv_moment_t;
+
+typedef cudaError_t (*spipe_priv_on_run_t)(const struct spipe_desc *d, int buffer,
+                                           spipe_priv_moment_t what, cudaError_t result,
+                                           spipe_failure_t *failure);
+
 typedef struct spipe_buffer_desc {
     spipe_kind_t kind;
     size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
@@ -163,6 +180,9 @@ typedef struct spipe_buffer_desc {
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL without work */
     int on_device; /* private: 1 = source_at is given the slot's memory on the device */
+    spipe_priv_on_run_t on_run; /* private: NULL, or told of each run */
+    size_t place, bytes; /* private, with on_run: its part of a file; SPIPE_AUTO = to an end that is
+                            not known */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -191,7 +211,8 @@ typedef struct spipe_devices {
 /* The description of a pipeline. Get one from spipe_desc_default, assign what should differ, add
    buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
-    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end;
+                                   if there are files of known length and no arrays, theirs) */
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */

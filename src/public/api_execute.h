@@ -24,7 +24,8 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     call that failed did.
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
-                       destroy. The others: one that create made; destroy takes NULL, too.
+                       destroy. The others: one that create made; destroy takes NULL, too. After
+                       destroy the pointer must not be used, as after free.
     d          in      copied; names, arrays and user pointers are kept and stay yours. A host
                        array may be NULL until set_host sets it, before the first run.
     report, failure out what happened; either may be NULL.
@@ -34,11 +35,11 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
                is one that ends the context). set_host, set_count: cudaErrorInvalidValue, and the
                pipeline stays as it was; after another error it must be set again before it runs.
-               cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
-               again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
-               under way, on another thread or around the stage that calls (destroy, too); the
-               sentence is in the report alone. plan, failure: valid until the next call; NULL for
-               NULL.
+               cudaErrorInvalidResourceHandle: the pipeline is NULL, or must be set again.
+               cudaErrorNotPermitted, and nothing is done: another call on the pipeline, or a run
+               of one of its files, is under way, on another thread or around the stage that calls
+               (destroy, too); the sentence is in the report alone. plan, failure: valid until the
+               next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first

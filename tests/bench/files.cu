@@ -173,7 +173,7 @@ static double once(world_t *w, spipe_file_way_t way, int replayable = 0,
     spipe_desc_t d = describe(&r, w, way, replayable);
     d.resources = resources;
     SPIPE_CHECK_RUN(&d, &report);
-    w->way = r.file.way;
+    w->way = r.file.way_used;
     spipe_file_close(&r.file);
     const double took = bench_now_ms() - began;
     w->got = r.sum;

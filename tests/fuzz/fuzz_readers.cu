@@ -196,7 +196,9 @@ static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once, spipe_fi
     start_reading(&r, b, block);
     r.j.in.way = way;
     spipe_add_file_input(&d, &r.j.in, block);
-    if (r.j.in.way == SPIPE_FILE_ORDERED) {
+    READERS_CHECK(d.buffers[0].on_run(&d, 0, SPIPE_PRIV_BEGINS, cudaSuccess, NULL) == cudaSuccess,
+                  "no run may begin");
+    if (r.j.in.way_used == SPIPE_FILE_ORDERED) {
         for (first = 0; n > 0; first += n) {
             READERS_CHECK(
                 d.buffers[0].source(data.data(), at_once, &n, d.buffers[0].user) == cudaSuccess &&
@@ -207,7 +209,7 @@ static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once, spipe_fi
         }
         READERS_CHECK(first == num, "%zu of %zu blocks", first, num);
     } else {
-        READERS_CHECK(d.count == num, "%zu of %zu blocks", d.count, num);
+        READERS_CHECK(r.j.in.count == num, "%zu of %zu blocks", r.j.in.count, num);
         for (first = num; first > 0; first -= n) {
             n = first < at_once ? first : at_once;
             READERS_CHECK(d.buffers[0].source_at(data.data(), first - n, n, d.buffers[0].user) ==

@@ -192,7 +192,7 @@ static void describe(scene_t *s, spipe_desc_t *d, spipe_file_t *in, spipe_file_t
     d->progress_user = s;
     in->way = s->way;
     in->offset = s->offset;
-    in->bytes = s->used;
+    in->length = s->used;
     out->way = s->out_way;
     if (s->header) out->offset = HEADER;
     spipe_add_file_input(d, in, s->elem);
@@ -246,7 +246,7 @@ static void check_whole(scene_t *s, spipe_file_t *in, spipe_file_t *out, const s
         if (s->sunk[e] != want(s, e, 0)) complain(s, "the sink's element %zu is wrong", e);
     }
     if (s->header && spipe_file_write(out, "thirteen byte", HEADER, 0, NULL) != cudaSuccess) {
-        complain(s, "no header: %s", out->words);
+        complain(s, "no header: %s", out->said.words);
     }
     if (files_there() != 1) complain(s, "it is there before it is committed");
     spipe_failure_t why;
@@ -296,7 +296,7 @@ static void check_failure(scene_t *s, cudaError_t e, const spipe_file_t *out,
     const int writing = s->kind == BAD_WRITE;
     const spipe_failure_t *f = &r->failure;
     const size_t first = bad_chunk(s, 0), last = s->devices ? bad_chunk(s, 1) : first;
-    const char *why = "it became shorter while it was read";
+    const char *why = "no more bytes come, though it is as long as it was";
     char text[400];
     if (s->kind != CUT) why = strerror(sys->bad_errno[writing]);
     /* Of several GPUs the one is told that failed first; of two chunks that both need the byte,
