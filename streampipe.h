@@ -2628,13 +2628,23 @@ SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
     return b->bytes / b->elem_bytes + (b->bytes % b->elem_bytes != 0);
 }
 
+/* Whether the number of elements was stated; 0 beside a source without a length states nothing. */
+SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
+    int i, open = 0;
+    for (i = 0; i < d->num_buffers && d->count == 0; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        open |= b->kind == SPIPE_SOURCE && spipe_priv_length(b) == SPIPE_AUTO;
+    }
+    return d->count != SPIPE_AUTO && !open;
+}
+
 /* Elements in the whole: as stated, else what all buffers that know their length agree on.
    SPIPE_AUTO = not known. How long an array is only the user knows, so beside one the number must
    be stated, unless it is 0. */
 SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
     size_t whole = SPIPE_AUTO;
     int i, arrays = 0;
-    if (d->count != SPIPE_AUTO) return d->count;
+    if (spipe_priv_is_stated(d)) return d->count;
     for (i = 0; i < d->num_buffers; ++i) {
         const size_t n = spipe_priv_length(&d->buffers[i]);
         arrays |= spipe_priv_is_array(&d->buffers[i]);
@@ -3148,7 +3158,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_lengths(const spipe_desc_t *d, spipe_failure_t *f) {
     size_t first = SPIPE_AUTO;
     int i, of = 0;
-    for (i = 0; i < d->num_buffers && d->count == SPIPE_AUTO; ++i) {
+    for (i = 0; i < d->num_buffers && !spipe_priv_is_stated(d); ++i) {
         const size_t n = spipe_priv_length(&d->buffers[i]);
         if (n == SPIPE_AUTO) continue;
         SPIPE_PRIV_REFUSE_IF(first != SPIPE_AUTO && first != n,
@@ -4848,7 +4858,6 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
-    int told;                /* 1 = the buffers know of the run, and shall know its end */
     cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
@@ -4909,6 +4918,7 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
+    int told;   /* 1 = the buffers know of the run under way, and shall know its end */
     int in_use; /* 1 = a call on it is under way; under sync's lock */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
@@ -8688,7 +8698,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     e = spipe_priv_tell_begin(&p->request.desc, &why);
-    p->run.told = e == cudaSuccess;
+    p->told = e == cudaSuccess;
     if (e == cudaSuccess) return e;
     return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
 }
@@ -8722,10 +8732,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
-    if (p->run.told) {
+    if (p->told) {
         spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
     }
-    p->run.told = 0;
+    p->told = 0;
 }
 
 /* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */

@@ -67,8 +67,8 @@ END EXAMPLE
                   library is looked for when you add the file. If it is missing or refuses the file,
                   another way is chosen, and the report says so. cuFile is never chosen
                   automatically, because disk and driver decide whether it is faster.
-      Failures    If a file becomes shorter or ends too early, a disk fills up or a device has an error, the run fails
-                  with a sentence that has the path and the byte.
+      Failures    If a file becomes shorter or ends too early, a disk fills up or a device has an
+                  error, the run fails with a sentence that has the path and the byte.
 
     CONTENTS (search for the anchor)
       1  >>files   open, create, add, write, commit, close
@@ -166,6 +166,21 @@ typedef struct spipe_priv_file_written {
     int failed;         /* 1 = the last run that wrote it failed */
 } spipe_priv_file_written_t;
 
+/* What an output holds. */
+typedef struct spipe_priv_file_out {
+    struct spipe_priv_file_written *parts; /* that of the last run first */
+    size_t own;                            /* where what spipe_file_write wrote ends */
+    size_t reserved; /* bytes from the beginning on for which there is room on the disk */
+    char *target;    /* its name: path with links followed */
+} spipe_priv_file_out_t;
+
+/* What the user was told. */
+typedef struct spipe_priv_file_said {
+    size_t bytes;                         /* what the library wrote into bytes */
+    char words[256];                      /* what is wrong with the description */
+    struct spipe_priv_file_words *errors; /* one for each thread that met an error */
+} spipe_priv_file_said_t;
+
 /* An open file; it must not be moved or copied. */
 typedef struct spipe_file {
     const char *path; /* as given; kept, not copied */
@@ -183,19 +198,14 @@ typedef struct spipe_file {
     int regular;                   /* 1 = it has places, and an input's size is known */
     int fd;                        /* the descriptor; -1 = none */
     const struct spipe_file *self; /* private, as all below: where it was opened */
-    size_t told;                   /* what the library wrote into bytes */
     spipe_priv_file_run_t run;
-    struct spipe_priv_file_written *parts; /* an output's parts, that of the last run first */
-    size_t own;                            /* where what spipe_file_write wrote ends */
-    size_t reserved; /* bytes from the beginning on for which there is room on the disk */
+    spipe_priv_file_said_t said;
     spipe_priv_direct_t direct;
     spipe_priv_cufile_t cufile;
+    spipe_priv_file_out_t out;
     int nameless;
-    char *part;                           /* the output's name until it is committed */
-    char *target;                         /* its name from then on: path with links followed */
-    char words[256];                      /* what is wrong with the description */
-    struct spipe_priv_file_words *errors; /* one for each thread that met an error */
-    spipe_priv_sync_t *sync;              /* guards bytes, last_bytes, and from run on all */
+    char *part;              /* an output's name until it is committed */
+    spipe_priv_sync_t *sync; /* guards bytes, last_bytes, run, errors, out, and what reads need */
 } spipe_file_t;
 
 /*  spipe_file_open -- open a file for reading.
@@ -328,7 +338,7 @@ SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_
 #define SPIPE_PRIV_O_BINARY O_BINARY
 #endif
 
-/* After a call that failed: 1 = call again, as it was interrupted; or it would have had to wait on a
+/* After a call that failed: 1 = call again, as it was interrupted, or would have had to wait on a
    descriptor that does not block, and need not any more. */
 SPIPE_API int spipe_priv_file_again(int fd, int writing) {
 #if !defined(_WIN32)
@@ -346,7 +356,7 @@ SPIPE_API int spipe_priv_file_again(int fd, int writing) {
 }
 
 /* Opens a file; a FIFO waits for its other end, which a signal may interrupt. */
-SPIPE_API int spipe_priv_file_open(const char *path, int flags) {
+SPIPE_API int spipe_priv_file_open_fd(const char *path, int flags) {
     int fd;
     do fd = open(path, flags, 0666);
     while (fd < 0 && errno == EINTR);
@@ -358,9 +368,9 @@ SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, in
     spipe_priv_file_words_t *w;
     spipe_priv_lock(f->sync);
 #if defined(SPIPE_NO_THREADS)
-    w = f->errors;
+    w = f->said.errors;
 #else
-    for (w = f->errors; w && !pthread_equal(w->thread, pthread_self()); w = w->next) continue;
+    for (w = f->said.errors; w && !pthread_equal(w->thread, pthread_self()); w = w->next) continue;
 #endif
     if (!w && make) w = (spipe_priv_file_words_t *)calloc(1, sizeof *w);
     if (w && !w->text[0]) {
@@ -368,8 +378,8 @@ SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, in
         w->thread = pthread_self();
 #endif
         w->text[0] = ' ';
-        w->next = f->errors;
-        f->errors = w;
+        w->next = f->said.errors;
+        f->said.errors = w;
     }
     spipe_priv_unlock(f->sync);
     return w;
@@ -393,7 +403,7 @@ SPIPE_API const char *spipe_priv_file_gone(const spipe_file_t *f) {
     if (!spipe_priv_file_is_open(f)) {
         return "the file was closed before the run; close it after the last one";
     }
-    if (!f->target || f->part) return NULL;
+    if (!f->out.target || f->part) return NULL;
     return "the file is committed already; create it anew, and add that, for another run";
 }
 
@@ -408,7 +418,7 @@ SPIPE_API const char *spipe_priv_file_why(void *user) {
 
 /* Says how many bytes an input has, and how many are in its last element. */
 SPIPE_API void spipe_priv_file_tell(spipe_file_t *f, size_t bytes, size_t elem_bytes) {
-    f->bytes = f->told = bytes;
+    f->bytes = f->said.bytes = bytes;
     f->last_bytes = bytes > 0 ? (bytes - 1) % elem_bytes + 1 : 0;
 }
 
@@ -615,15 +625,15 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
 /* Says how far an output goes. Under the lock, as those that follow. */
 SPIPE_API void spipe_priv_file_tell_end(spipe_file_t *f) {
     const spipe_priv_file_written_t *w;
-    f->bytes = f->own;
-    for (w = f->parts; w; w = w->next) {
+    f->bytes = f->out.own;
+    for (w = f->out.parts; w; w = w->next) {
         if (f->bytes < w->end) f->bytes = w->end;
     }
 }
 
 /* Notes that a run writes its part up to a byte. A run that begins to write it writes it anew. */
 SPIPE_API void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
-    spipe_priv_file_written_t *w = f->parts;
+    spipe_priv_file_written_t *w = f->out.parts;
     if (!f->run.used) w->end = 0;
     f->run.used = 1;
     if (w->end < end) w->end = end;
@@ -632,13 +642,13 @@ SPIPE_API void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
 
 /* Puts an output's part first; 0 = it has none at this offset. */
 SPIPE_API int spipe_priv_file_find(spipe_file_t *f, size_t offset) {
-    spipe_priv_file_written_t **at = &f->parts, *w;
+    spipe_priv_file_written_t **at = &f->out.parts, *w;
     while (*at && (*at)->offset != offset) at = &(*at)->next;
     w = *at;
     if (!w) return 0;
     *at = w->next;
-    w->next = f->parts;
-    f->parts = w;
+    w->next = f->out.parts;
+    f->out.parts = w;
     return 1;
 }
 
@@ -695,7 +705,7 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
 /* ---- 1 files: runs ------------------------------------------------------------------------- */
 /* Whether a file is another one than that which was added: closed since, and opened anew. */
 SPIPE_API int spipe_priv_file_is_other(const spipe_file_t *f, const spipe_buffer_desc_t *b) {
-    const spipe_priv_file_written_t *w = f->parts;
+    const spipe_priv_file_written_t *w = f->out.parts;
     if (spipe_priv_goes_out(b)) {
         while (w && w->offset != b->place) w = w->next;
         return !w;
@@ -774,9 +784,9 @@ SPIPE_API int spipe_priv_file_reserve(spipe_file_t *f, size_t place, size_t coun
     const size_t most = (size_t)PTRDIFF_MAX;
     if (!f->part || count == SPIPE_AUTO || count == 0) return 1;
     if (place > most || count > (most - place) / elem) return 1; /* writing will say so */
-    if (place + count * elem <= f->reserved) return 1;
+    if (place + count * elem <= f->out.reserved) return 1;
     if (fallocate(f->fd, 0, (off_t)place, (off_t)(count * elem)) != 0 && errno == ENOSPC) return 0;
-    f->reserved = place + count * elem;
+    f->out.reserved = place + count * elem;
 #else
     (void)f;
     (void)place;
@@ -816,10 +826,10 @@ SPIPE_API void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_des
     --f->run.num;
     if (spipe_priv_goes_out(b) && result == cudaSuccess) {
         spipe_priv_file_wrote(f, 0);
-        f->parts->written = 1;
-        f->parts->failed = 0;
+        f->out.parts->written = 1;
+        f->out.parts->failed = 0;
     } else if (spipe_priv_goes_out(b) && f->run.used) {
-        f->parts->failed = 1;
+        f->out.parts->failed = 1;
     }
     spipe_priv_unlock(f->sync);
 }
@@ -888,7 +898,7 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
         file->path = "standard input";
         file->fd = dup(0);
     } else {
-        file->fd = spipe_priv_file_open(path, O_RDONLY | SPIPE_PRIV_O_BINARY);
+        file->fd = spipe_priv_file_open_fd(path, O_RDONLY | SPIPE_PRIV_O_BINARY);
     }
     if (file->fd < 0 || fstat(file->fd, &st) != 0) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, errno);
@@ -906,7 +916,7 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
         const off_t at = lseek(file->fd, 0, SEEK_CUR);
         file->offset = at > 0 && at <= st.st_size ? (size_t)at : 0;
     }
-    file->bytes = file->told = file->size - file->offset;
+    file->bytes = file->said.bytes = file->size - file->offset;
     return cudaSuccess;
 }
 
@@ -920,15 +930,15 @@ SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
         const char *folder = slash ? f->part : ".";
         if (slash) kept = slash[1];
         if (slash) slash[1] = '\0';
-        fd = spipe_priv_file_open(folder, O_TMPFILE | O_RDWR);
+        fd = spipe_priv_file_open_fd(folder, O_TMPFILE | O_RDWR);
         if (slash) slash[1] = kept;
     }
     f->nameless = fd >= 0;
     if (f->nameless) return fd;
 #endif
     for (tries = 0; tries < 100 && fd < 0; ++tries) {
-        snprintf(f->part + strlen(f->target), 32, ".%ld.%d.part", (long)getpid(), tries);
-        fd = spipe_priv_file_open(f->part, O_CREAT | O_EXCL | O_RDWR | SPIPE_PRIV_O_BINARY);
+        snprintf(f->part + strlen(f->out.target), 32, ".%ld.%d.part", (long)getpid(), tries);
+        fd = spipe_priv_file_open_fd(f->part, O_CREAT | O_EXCL | O_RDWR | SPIPE_PRIV_O_BINARY);
         if (fd < 0 && errno != EEXIST) return fd;
     }
     return fd;
@@ -960,8 +970,8 @@ SPIPE_API int spipe_priv_file_named(const char *path) {
         ssize_t n = readlink(name, link, sizeof link - 1);
         if (n < 0) break;
         link[n] = 0;
-        if (slash) *slash = 0;
-        folder = realpath(!slash ? "." : *name ? name : "/", NULL);
+        if (slash) slash[slash == name] = 0; /* the root is its own folder */
+        folder = realpath(!slash ? "." : name, NULL);
         if (folder && strcmp(folder, fds) == 0) fd = atoi(last);
         over = fd >= 0 || !folder || strlen(folder) + (size_t)n + 2 > sizeof name;
         if (!over && link[0] == '/') snprintf(name, sizeof name, "%s", link);
@@ -988,17 +998,17 @@ SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
     if (!file->regular) {
         file->way = SPIPE_FILE_ORDERED;
         file->fd =
-            named >= 0 ? dup(named) : spipe_priv_file_open(path, O_WRONLY | SPIPE_PRIV_O_BINARY);
+            named >= 0 ? dup(named) : spipe_priv_file_open_fd(path, O_WRONLY | SPIPE_PRIV_O_BINARY);
         if (file->fd >= 0) return cudaSuccess;
         return spipe_priv_file_refuse(file, failure, "cannot write", file->path, errno);
     }
-    file->target = spipe_priv_file_target(path);
-    if (file->target) file->part = (char *)malloc(strlen(file->target) + 32);
-    if (!file->target || !file->part) {
+    file->out.target = spipe_priv_file_target(path);
+    if (file->out.target) file->part = (char *)malloc(strlen(file->out.target) + 32);
+    if (!file->out.target || !file->part) {
         spipe_file_close(file);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a name");
     }
-    memcpy(file->part, file->target, strlen(file->target) + 1);
+    memcpy(file->part, file->out.target, strlen(file->out.target) + 1);
     file->fd = spipe_priv_file_make(file);
     if (file->fd < 0) {
         free(file->part);
@@ -1082,7 +1092,7 @@ SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
     if (f->direct.fd >= 0) return 1;
-    f->direct.fd = spipe_priv_file_open(f->path, O_RDONLY | O_DIRECT);
+    f->direct.fd = spipe_priv_file_open_fd(f->path, O_RDONLY | O_DIRECT);
     if (f->direct.fd < 0) return 0;
     f->direct.align = spipe_priv_file_align(f->direct.fd);
     if (f->direct.align > 0 && fstat(f->fd, &first) == 0 && fstat(f->direct.fd, &again) == 0 &&
@@ -1153,13 +1163,14 @@ SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f, size_t bytes, spip
     return "file, not in the page cache: all threads read past it (O_DIRECT)";
 }
 
+SPIPE_API int spipe_priv_file_not_open(spipe_desc_t *d) {
+    return spipe_priv_mistake(d, "a file is not open, or a copy of one; look at what "
+                                 "spipe_file_open or spipe_file_create returned");
+}
+
 SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
-    if (!spipe_priv_file_is_open(f)) {
-        return spipe_priv_mistake(d, "a file is not open, or a copy of one; look at what "
-                                     "spipe_file_open or spipe_file_create returned");
-    }
-    snprintf(f->words, sizeof f->words, "file %.120s: %s", f->path, words);
-    return spipe_priv_mistake(d, f->words);
+    snprintf(f->said.words, sizeof f->said.words, "file %.120s: %s", f->path, words);
+    return spipe_priv_mistake(d, f->said.words);
 }
 
 /* Whether a file is a buffer already: its element, and where it is in it, are noted once. */
@@ -1175,7 +1186,7 @@ SPIPE_API int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f
    those of its part; SPIPE_AUTO = not known. */
 SPIPE_API const char *spipe_priv_file_part(const spipe_file_t *f, size_t *bytes) {
     *bytes = f->length;
-    if (f->bytes != f->told) return "bytes was assigned; to read a part, assign length";
+    if (f->bytes != f->said.bytes) return "bytes was assigned; to read a part, assign length";
     if (!f->regular) {
         return f->offset > 0 ? "an offset is only for a file that has places" : NULL;
     }
@@ -1202,8 +1213,8 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     size_t bytes;
     int i;
     if (!spipe_priv_begun(d)) return -1;
-    if (!spipe_priv_file_is_open(file)) return spipe_priv_file_mistake(d, NULL, NULL);
-    if (file->target) {
+    if (!spipe_priv_file_is_open(file)) return spipe_priv_file_not_open(d);
+    if (file->out.target) {
         return spipe_priv_file_mistake(d, file,
                                        "it was created to be written; open one to be read");
     }
@@ -1226,34 +1237,30 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     if (i < 0) return i;
     d->buffers[i].on_device = file->way_used == SPIPE_FILE_GPU;
     file->count = spipe_priv_length(&d->buffers[i]);
-    spipe_priv_file_tell(file, bytes == SPIPE_AUTO ? 0 : bytes, elem_bytes > 0 ? elem_bytes : 1);
+    if (bytes == SPIPE_AUTO) bytes = 0;
+    spipe_priv_file_tell(file, bytes, elem_bytes > 0 ? elem_bytes : 1);
     return i;
 }
 
 /* Notes the part that is added of an output; 0 = no memory. */
 SPIPE_API int spipe_priv_file_note(spipe_file_t *f) {
-    spipe_priv_file_written_t *w = NULL;
+    spipe_priv_file_written_t **at = &f->out.parts;
     int noted;
     spipe_priv_lock(f->sync);
-    for (w = f->parts; w && w->offset != f->offset; w = w->next) continue;
-    noted = w != NULL;
-    if (!noted) w = (spipe_priv_file_written_t *)calloc(1, sizeof *w);
-    if (w && !noted) { /* behind the first, which a run may be writing */
-        w->offset = f->offset;
-        w->next = f->parts ? f->parts->next : NULL;
-        if (f->parts)
-            f->parts->next = w;
-        else
-            f->parts = w;
+    while (*at && (*at)->offset != f->offset) at = &(*at)->next;
+    if (!*at) { /* behind those that a run may be writing */
+        *at = (spipe_priv_file_written_t *)calloc(1, sizeof **at);
+        if (*at) (*at)->offset = f->offset;
     }
+    noted = *at != NULL;
     spipe_priv_unlock(f->sync);
-    return w != NULL;
+    return noted;
 }
 
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     int i;
     if (!spipe_priv_begun(d)) return -1;
-    if (!spipe_priv_file_is_open(file)) return spipe_priv_file_mistake(d, NULL, NULL);
+    if (!spipe_priv_file_is_open(file)) return spipe_priv_file_not_open(d);
     if (file->regular && !file->part) {
         return spipe_priv_file_mistake(d, file, "it was opened to be read, or is committed");
     }
@@ -1285,7 +1292,7 @@ SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, siz
     }
     e = spipe_priv_file_write(file, (const unsigned char *)data, bytes, at);
     spipe_priv_lock(file->sync);
-    if (e == cudaSuccess && bytes > 0 && file->own < at + bytes) file->own = at + bytes;
+    if (e == cudaSuccess && bytes > 0 && file->out.own < at + bytes) file->out.own = at + bytes;
     spipe_priv_file_tell_end(file);
     spipe_priv_unlock(file->sync);
     return e == cudaSuccess ? e : spipe_priv_refuse(failure, e, "%s", spipe_priv_file_why(file));
@@ -1299,7 +1306,7 @@ SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
     int tries, failed = -1;
     snprintf(link, sizeof link, "/proc/self/fd/%d", f->fd);
     for (tries = 0; tries < 100 && failed; ++tries) {
-        snprintf(f->part + strlen(f->target), 32, ".%ld.%d.part", (long)getpid(), tries);
+        snprintf(f->part + strlen(f->out.target), 32, ".%ld.%d.part", (long)getpid(), tries);
         failed = linkat(AT_FDCWD, link, AT_FDCWD, f->part, AT_SYMLINK_FOLLOW);
         if (failed && errno != EEXIST) return failed;
     }
@@ -1327,7 +1334,7 @@ SPIPE_API int spipe_priv_file_pass_on(int fd, const unsigned char *from, size_t 
 SPIPE_API int spipe_priv_file_copy(spipe_file_t *f, size_t bytes) {
     const size_t most = SPIPE_PRIV_FILE_DIRECT_READ;
     unsigned char *block = (unsigned char *)malloc(most);
-    const int fd = block ? spipe_priv_file_open(f->target, O_WRONLY | O_TRUNC) : -1;
+    const int fd = block ? spipe_priv_file_open_fd(f->out.target, O_WRONLY | O_TRUNC) : -1;
     int failed = fd < 0 ? -1 : 0;
     size_t at = 0;
     while (!failed && at < bytes) {
@@ -1354,9 +1361,9 @@ SPIPE_API int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
 #if defined(_WIN32)
     if (!failed) failed = close(f->fd);
     if (!failed) f->fd = -1;
-    if (!failed) (void)remove(f->target); /* on Windows rename does not replace */
+    if (!failed) (void)remove(f->out.target); /* on Windows rename does not replace */
 #endif
-    if (!failed) failed = rename(f->part, f->target);
+    if (!failed) failed = rename(f->part, f->out.target);
     if (failed && errno == EBUSY) failed = spipe_priv_file_copy(f, bytes);
     return failed;
 }
@@ -1364,9 +1371,9 @@ SPIPE_API int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
 /* Why an output must not be committed; NULL = it may be. Under the lock. */
 SPIPE_API const char *spipe_priv_file_unfit(const spipe_file_t *f) {
     const spipe_priv_file_written_t *w;
-    int written = !f->parts || f->own > 0;
+    int written = !f->out.parts || f->out.own > 0;
     if (f->run.num > 0) return "a run is writing it; commit it when the run has ended";
-    for (w = f->parts; w; w = w->next) {
+    for (w = f->out.parts; w; w = w->next) {
         if (w->failed) return "the run that wrote it failed; let one write it again, or close it";
         written |= w->written;
     }
@@ -1411,20 +1418,20 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     if (file->direct.fd >= 0) (void)close(file->direct.fd);
     if (file->part && !file->nameless) (void)remove(file->part);
     free(file->part);
-    free(file->target);
+    free(file->out.target);
     spipe_priv_file_free_blocks(file);
-    while (file->parts) {
-        spipe_priv_file_written_t *w = file->parts;
-        file->parts = w->next;
+    while (file->out.parts) {
+        spipe_priv_file_written_t *w = file->out.parts;
+        file->out.parts = w->next;
         free(w);
     }
-    while (file->errors) {
-        spipe_priv_file_words_t *w = file->errors;
-        file->errors = w->next;
+    while (file->said.errors) {
+        spipe_priv_file_words_t *w = file->said.errors;
+        file->said.errors = w->next;
         free(w);
     }
     spipe_priv_sync_destroy(file->sync);
-    file->part = file->target = NULL;
+    file->part = file->out.target = NULL;
     file->sync = NULL;
     file->cufile.handle = NULL;
     file->fd = file->direct.fd = -1;

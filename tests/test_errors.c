@@ -158,6 +158,7 @@ static void test_sizes(void) {
     spipe_add_stage(&d, "nothing", nothing, NULL);
     refused(&d, "count was not set", "no count and no source");
     d = spipe_desc_default();
+    d.count = 0;
     spipe_add_source(&d, no_source, NULL, 4);
     spipe_add_output(&d, result, 4);
     spipe_add_stage(&d, "nothing", nothing, NULL);

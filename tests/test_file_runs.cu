@@ -342,7 +342,8 @@ static void test_kept(int way, spipe_resources_t *resources) {
     for (good = 1, k = 0; k < 12; ++k) {
         if (k == 8) SPIPE_CHECK(spipe_pipeline_set_count(p, 20));
         if (k == 10) SPIPE_CHECK(spipe_pipeline_set_count(p, 90));
-        const size_t n = k < 8 ? 330 : k < 10 ? 200 : 900;
+        size_t n = k < 8 ? 330 : 200;
+        if (k >= 10) n = 900;
         taken.clear();
         good &= spipe_pipeline_run(p, &r) == cudaSuccess && taken == part(data, 100, n);
     }
@@ -623,7 +624,7 @@ static void test_threads(void) {
     spipe_file_close(&in);
 }
 
-/* ---- a copy of an open file ------------------------------------------------------------------- */
+/* ---- a copy of an open file ------------------------------------------------------------------ */
 static void test_copy(void) {
     const bytes_t data = some(100);
     spipe_file_t in, out, copy;
@@ -649,8 +650,8 @@ static void test_copy(void) {
     spipe_file_close(&in);
 }
 
-/* ---- outputs that are not replaced ------------------------------------------------------------ */
-/* A run whose output is a descriptor of this process, which a file is behind that has some bytes. */
+/* ---- outputs that are not replaced ----------------------------------------------------------- */
+/* A run whose output is a descriptor of this process, with a file behind it that has bytes. */
 static bytes_t written_to(const char *name, int descriptor) {
     spipe_file_t in, out;
     write_file(out_name, bytes_t{'o', 'l', 'd'});
@@ -744,7 +745,7 @@ static void test_commit_again(void) {
     tap_ok(remove(to.c_str()) == 0 && rmdir(there.c_str()) == 0, "and nothing else is left");
 }
 
-/* ---- descriptors that do not block, calls that are interrupted ---------------------------------- */
+/* ---- descriptors that do not block, calls that are interrupted ------------------------------- */
 typedef struct other_end {
     int fd;
     bytes_t data;

@@ -458,7 +458,7 @@ static void test_small_disk(void) {
     SPIPE_CHECK(begin(&w, in_name, small));
     w.d.chunk = 100;
     add(&w, 10);
-    w.out.reserved = SIZE_MAX; /* as on a file system that reserves nothing */
+    w.out.out.reserved = SIZE_MAX; /* as on a file system that reserves nothing */
     e = spipe_run(&w.d, &w.r);
     tap_ok(e == cudaErrorOperatingSystem && says(w.r.failure.message, small, strerror(ENOSPC)) &&
                w.r.failure.chunk == 65 && w.r.failure.chunks_whole == 65,

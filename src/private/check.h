@@ -77,7 +77,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_lengths(const spipe_desc_t *d, spipe_failure_t *f) {
     size_t first = SPIPE_AUTO;
     int i, of = 0;
-    for (i = 0; i < d->num_buffers && d->count == SPIPE_AUTO; ++i) {
+    for (i = 0; i < d->num_buffers && !spipe_priv_is_stated(d); ++i) {
         const size_t n = spipe_priv_length(&d->buffers[i]);
         if (n == SPIPE_AUTO) continue;
         SPIPE_PRIV_REFUSE_IF(first != SPIPE_AUTO && first != n,

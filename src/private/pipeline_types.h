@@ -314,7 +314,6 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
-    int told;                /* 1 = the buffers know of the run, and shall know its end */
     cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
@@ -375,6 +374,7 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
+    int told;   /* 1 = the buffers know of the run under way, and shall know its end */
     int in_use; /* 1 = a call on it is under way; under sync's lock */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;

@@ -226,7 +226,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     e = spipe_priv_tell_begin(&p->request.desc, &why);
-    p->run.told = e == cudaSuccess;
+    p->told = e == cudaSuccess;
     if (e == cudaSuccess) return e;
     return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
 }
@@ -260,10 +260,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
-    if (p->run.told) {
+    if (p->told) {
         spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
     }
-    p->run.told = 0;
+    p->told = 0;
 }
 
 /* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */

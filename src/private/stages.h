@@ -29,13 +29,23 @@ SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
     return b->bytes / b->elem_bytes + (b->bytes % b->elem_bytes != 0);
 }
 
+/* Whether the number of elements was stated; 0 beside a source without a length states nothing. */
+SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
+    int i, open = 0;
+    for (i = 0; i < d->num_buffers && d->count == 0; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        open |= b->kind == SPIPE_SOURCE && spipe_priv_length(b) == SPIPE_AUTO;
+    }
+    return d->count != SPIPE_AUTO && !open;
+}
+
 /* Elements in the whole: as stated, else what all buffers that know their length agree on.
    SPIPE_AUTO = not known. How long an array is only the user knows, so beside one the number must
    be stated, unless it is 0. */
 SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
     size_t whole = SPIPE_AUTO;
     int i, arrays = 0;
-    if (d->count != SPIPE_AUTO) return d->count;
+    if (spipe_priv_is_stated(d)) return d->count;
     for (i = 0; i < d->num_buffers; ++i) {
         const size_t n = spipe_priv_length(&d->buffers[i]);
         arrays |= spipe_priv_is_array(&d->buffers[i]);

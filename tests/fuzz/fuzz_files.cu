@@ -5,7 +5,7 @@
 
 static char files_folder[] = "/tmp/streampipe_fuzz.XXXXXX";
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 /* Opens by a name for a descriptor, or by "-" with the descriptor as standard input or output. */
 static cudaError_t files_open_fd(files_world_t *w, spipe_file_t *f, std::string *name, int fd,
                                  int writing) {
@@ -85,8 +85,8 @@ static void files_first_out(files_world_t *w, int i) {
     files_note("output %d: kind %d", i, o->kind);
 }
 
-/* ---- descriptions ------------------------------------------------------------------------------ */
-/* Adds an input, with a part that may not be there. Returns 0 if it was refused, as it had to be. */
+/* ---- descriptions ---------------------------------------------------------------------------- */
+/* Adds an input, with a part that may not be there. Returns 0 if it was refused as it had to be. */
 static int files_add_in(files_world_t *w, files_desc_t *d, int i) {
     files_in_t *in = &w->ins[i];
     const size_t size = in->data.size();
@@ -182,7 +182,7 @@ static void files_describe(files_world_t *w, files_desc_t *d) {
     d->made = 1;
 }
 
-/* ---- runs -------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 /* Before a run: what it must do. May let its stage fail. */
 static files_fate_t files_before(files_world_t *w, files_desc_t *d, size_t count) {
     files_fate_t fate = files_fate_of(w, *d, count);
@@ -218,7 +218,7 @@ static void files_after(files_world_t *w, const files_desc_t &d, files_fate_t fa
     if (e == cudaSuccess)
         files_leaves(w, d, fate, e, fate.chunks, FILES_NO);
     else
-        files_leaves(w, d, fate, e, hurt ? 0 : f->chunks_whole, hurt ? FILES_MAYBE : FILES_YES);
+        files_leaves(w, d, fate, e, hurt ? 0 : f->chunks_whole, 1 + hurt);
 }
 
 /* Whether a pipe is there of which nobody knows whether it was read. */
@@ -240,8 +240,8 @@ static void files_run(files_world_t *w, files_desc_t *d) {
     for (const files_use_t &u : d->ins) several &= !(u.ordered && u.before + u.after > 0);
     if (own.resources) several = 0;
     if (several) spipe_devices_list(&own, list, 2);
-    files_note("run %d, stage fails at %zd%s%s", (int)(d - w->descs), (ssize_t)d->bad_chunk,
-               several ? ", two GPUs" : "", hurt ? ", a call fails" : "");
+    files_note("run %d, stage fails at %zd, two GPUs %d, a call fails %d", (int)(d - w->descs),
+               (ssize_t)d->bad_chunk, several, hurt);
     if (hurt)
         hostcuda_fail(calls[fuzz_pick(&w->b, 5)], 1 + (long)fuzz_pick(&w->b, 20),
                       cudaErrorNotSupported);
@@ -370,7 +370,7 @@ static void files_pull(files_world_t *w, files_desc_t *d) {
     SPIPE_CHECK(cudaStreamDestroy(stream));
 }
 
-/* ---- what else is done to outputs --------------------------------------------------------------- */
+/* ---- what else is done to outputs ------------------------------------------------------------ */
 static void files_own(files_world_t *w, files_out_t *o) {
     const size_t at = fuzz_pick(&w->b, 700), bytes = fuzz_pick(&w->b, 50);
     unsigned char block[50];
@@ -424,7 +424,7 @@ static void files_commit(files_world_t *w, int i) {
     files_open_out(w, i);
 }
 
-/* ---- one scene --------------------------------------------------------------------------------- */
+/* ---- one scene ------------------------------------------------------------------------------- */
 static void files_do(files_world_t *w) {
     const size_t what = fuzz_pick(&w->b, 10);
     files_desc_t *d = &w->descs[fuzz_pick(&w->b, FILES_DESCS)];

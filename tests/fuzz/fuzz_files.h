@@ -1,5 +1,5 @@
-/*  fuzz_files.h -- files made out of bytes, descriptions that read and write parts of them, and what
-    becomes of them: a reference that knows no chunks, ways or threads, and looks at bytes alone. */
+/*  fuzz_files.h -- files made out of bytes, descriptions that read and write parts of them, and
+    what becomes of them: a reference that knows no chunks, ways or threads, only bytes. */
 #ifndef FUZZ_FILES_H
 #define FUZZ_FILES_H
 
@@ -132,6 +132,9 @@ static void files_count(const files_world_t *w, const files_desc_t &d, size_t st
                         files_fate_t *fate) {
     size_t known = SPIPE_AUTO;
     int agree = 1;
+    for (const files_use_t &u : d.ins) { /* 0 beside what has no length states nothing */
+        if (stated == 0 && files_length(u) == SPIPE_AUTO) stated = SPIPE_AUTO;
+    }
     for (const files_use_t &u : d.ins) {
         const size_t n = files_length(u);
         if (n == SPIPE_AUTO) continue;
@@ -174,7 +177,7 @@ static files_fate_t files_fate_of(const files_world_t *w, const files_desc_t &d,
     return fate;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 static unsigned files_byte(const files_world_t *w, const files_use_t &u, long e, size_t k,
                            size_t count) {
     const size_t has = files_has(w, u);
@@ -208,7 +211,7 @@ static __global__ void files_kernel(files_work_t w) {
     for (size_t e = 0; e < w.count; ++e) {
         for (size_t o = 0; o <= w.num_outs; ++o) {
             unsigned char *to = o < w.num_outs ? w.out[o] + e * w.out_elem[o] : w.given + e;
-            const size_t bytes = o < w.num_outs ? w.out_elem[o] : w.given ? 1 : 0;
+            const size_t bytes = o < w.num_outs ? w.out_elem[o] : w.given != NULL;
             for (size_t k = 0; k < bytes; ++k) {
                 unsigned sum = (unsigned)((w.first + e) * 3 + k);
                 for (size_t i = 0; i < w.num_ins; ++i) {
@@ -246,7 +249,7 @@ static cudaError_t files_stage(const spipe_chunk_t *c, void *user) {
     return SPIPE_LAUNCH(files_kernel, 1, 1, 0, c->stream, w);
 }
 
-/* ---- what a run leaves ------------------------------------------------------------------------- */
+/* ---- what a run leaves ----------------------------------------------------------------------- */
 static fuzz_data_t files_read_back(const std::string &name) {
     fuzz_data_t data;
     FILE *f = fopen(name.c_str(), "rb");

@@ -1,6 +1,6 @@
-/*  test_fuzz_files.cu -- the fuzz target of files for a few seconds: its corpus, which has a scene for
-    each rule that was broken to see whether it is found, and random scenes. `make fuzz` goes on for
-    longer. */
+/*  test_fuzz_files.cu -- the fuzz target of files for a few seconds: its corpus, which has a scene
+    for each rule that was broken to see whether it is found, and random scenes. `make fuzz` goes on
+    for longer. */
 #include "fuzz_files.cu"
 #include "fuzz_test.h"
 

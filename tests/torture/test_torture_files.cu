@@ -246,7 +246,7 @@ static void check_whole(scene_t *s, spipe_file_t *in, spipe_file_t *out, const s
         if (s->sunk[e] != want(s, e, 0)) complain(s, "the sink's element %zu is wrong", e);
     }
     if (s->header && spipe_file_write(out, "thirteen byte", HEADER, 0, NULL) != cudaSuccess) {
-        complain(s, "no header: %s", out->words);
+        complain(s, "no header: %s", out->said.words);
     }
     if (files_there() != 1) complain(s, "it is there before it is committed");
     spipe_failure_t why;
