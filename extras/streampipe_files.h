@@ -749,7 +749,7 @@ SPIPE_API const char *spipe_priv_file_busy(const spipe_file_t *f, const spipe_bu
         r->offset != b->place || r->bytes != b->bytes || r->elem_bytes != b->elem_bytes;
     if (r->num > 0 && (alone || r->alone)) {
         return spipe_priv_goes_out(b) ? "another run writes it now; create a file for each"
-                                      : "another run has it now, and one of both reads it in "
+                                      : "another run has it now, and one of the two reads it in "
                                         "order; open it once more";
     }
     if (r->num > 0 && other) return "another run reads another part of it now; open it once more";

@@ -353,6 +353,20 @@ static void test_kept(int way, spipe_resources_t *resources) {
     spipe_file_close(&in);
 }
 
+/* Calls that state no count are the same call, too: one pipeline runs them. */
+static void test_calls(spipe_resources_t *resources) {
+    spipe_file_t in;
+    int k;
+    write_file(in_name, some(1000));
+    SPIPE_CHECK(spipe_file_open(&in, in_name.c_str(), NULL));
+    spipe_desc_t d = reads(&in, 2);
+    d.resources = resources;
+    const size_t before = resources->calls.num_idle;
+    for (k = 0; k < 6; ++k) SPIPE_CHECK_RUN(&d, NULL);
+    tap_ok(resources->calls.num_idle == before + 1, "six calls with resources have one pipeline");
+    spipe_file_close(&in);
+}
+
 static void test_pull(int way) {
     const bytes_t data = some(1000);
     spipe_file_t in;
@@ -862,6 +876,7 @@ int main(void) {
         test_commit(way);
         test_at_once(way);
     }
+    test_calls(resources);
     test_pipe_twice();
     test_commit_parts();
     test_commit_again();

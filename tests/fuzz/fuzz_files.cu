@@ -414,9 +414,12 @@ static void files_commit(files_world_t *w, int i) {
         for (const files_use_t &u : d.outs) has |= u.file == i;
         if (!d.made || !has) continue;
         spipe_report_t r;
-        if (e == cudaSuccess && o->kind == FILES_REGULAR)
-            FILES_CHECK(spipe_run(&d.d, &r) == cudaErrorInvalidValue && r.failure.message[0],
-                        "a run after the commit");
+        if (e == cudaSuccess && o->kind == FILES_REGULAR) {
+            const cudaError_t late = spipe_run(&d.d, &r); /* or a pipe refuses it first */
+            FILES_CHECK((late == cudaErrorInvalidValue || late == cudaErrorNotPermitted) &&
+                            r.failure.message[0],
+                        "a run after the commit: %s", cudaGetErrorName(late));
+        }
         d.made = 0;
     }
     spipe_file_close(&o->f);
