@@ -961,14 +961,14 @@ static void test_failed_streams(void) {
             if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
             wrong += (kept ? spipe_pipeline_run(p, &w.r) : spipe_run(&w.d, &w.r)) == cudaSuccess;
             (void)spipe_pipeline_destroy(p); /* which may say that a stream is captured */
-#if defined(__HOSTCUDA__)                    /* does not destroy a stream that is captured */
+            (void)cudaGetLastError();
+            wrong += spipe_run(&v.d, &v.r) != cudaSuccess || !right(&v);
+#if defined(__HOSTCUDA__) /* where a stream that is captured cannot be destroyed */
             cudaGraph_t graph = NULL;
             (void)cudaStreamEndCapture(captured, &graph);
             if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
-            SPIPE_CHECK(cudaStreamDestroy(captured));
+            (void)cudaStreamDestroy(captured);
 #endif
-            (void)cudaGetLastError();
-            wrong += spipe_run(&v.d, &v.r) != cudaSuccess || !right(&v);
         }
         if (wrong) tap_note("%s", v.r.failure.message);
         world_free(&w, PINNED);
