@@ -1198,8 +1198,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                release: cudaSuccess; cudaErrorNotPermitted (you hold no chunk); else as next. end:
                the last error.
     Blocks     next: until the chunk's copies are issued; after the last chunk, until the outputs
-               are whole. release: no. end: until the copies under way have ended; with
-               desc.resources, and while you hold chunks, until the device has done all its work.
+               are whole. release: no. end: until the copies and the calls of sources under way
+               have ended, no other source being asked; with desc.resources, and while you hold
+               chunks, until the device has done all its work.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  next: threads, the first time. */
 SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,

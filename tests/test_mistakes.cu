@@ -104,10 +104,10 @@ static cudaError_t small_grid_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
 }
 
-static cudaError_t errno_stage(const spipe_chunk_t *c, void *user) {
+static cudaError_t number_stage(const spipe_chunk_t *c, void *user) {
     (void)c;
     (void)user;
-    return (cudaError_t)EOF;
+    return (cudaError_t)5000;
 }
 
 static cudaError_t silent_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
@@ -520,7 +520,7 @@ static cudaError_t own_words(spipe_failure_t *f) {
 }
 
 static cudaError_t no_error_of_cuda(spipe_failure_t *f) {
-    spipe_desc_t d = with_stage(errno_stage);
+    spipe_desc_t d = with_stage(number_stage);
     return run(&d, f);
 }
 
@@ -746,8 +746,7 @@ static const mistake_t mistakes[] = {
      "at most 1024 threads per block"},
     {"An error of another library: `spipe_chunk_fail(c, \"cufftExecC2C returned %d\", r)`",
      own_words, cudaErrorUnknown, "as that library says"},
-    {"A result that is no `cudaError_t`, as EOF or an error of another library", no_error_of_cuda,
-     (cudaError_t)EOF,
+    {"A positive int, or EOF, as a stage's result", no_error_of_cuda, (cudaError_t)5000,
      "`spipe_chunk_fail` for other errors, else a `cudaError_t`: 1 is \"invalid "
      "argument\""},
     {"A source that does not set `*count`", silent, cudaErrorInvalidValue, "set it, 0 at the end"},
