@@ -1848,6 +1848,7 @@ SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
 typedef struct spipe_priv_visit {
     enum cudaStreamCaptureMode mode;
     cudaError_t found; /* CUDA's last error */
+    int arrived;       /* 0 = nothing was changed yet */
     void *thrown;      /* a C++ exception of a function of the user's, to be thrown then; or NULL */
 } spipe_priv_visit_t;
 
@@ -1855,11 +1856,13 @@ SPIPE_API spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) 
     spipe_priv_visit_t c;
     c.found = cudaPeekAtLastError();
     c.mode = spipe_priv_set_mode(mode);
+    c.arrived = 1;
     c.thrown = NULL;
     return c;
 }
 
 SPIPE_API void spipe_priv_depart(const spipe_priv_visit_t *c) {
+    if (!c->arrived) return;
     (void)spipe_priv_set_mode(c->mode);
     spipe_priv_leave_error(c->found);
 }
@@ -1890,7 +1893,7 @@ SPIPE_API void spipe_priv_own_on(spipe_priv_owner_t *o, const void *object, int 
 
 SPIPE_API cudaError_t spipe_priv_own(spipe_priv_owner_t *o, const void *object) {
     int device;
-    SPIPE_TRY(cudaGetDevice(&device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     spipe_priv_own_on(o, object, device);
     return cudaSuccess;
 }
@@ -1949,7 +1952,7 @@ SPIPE_API cudaError_t spipe_priv_begin_call_there(spipe_priv_owner_t *o, const v
                                                   int alone, int *before) {
     cudaError_t e;
     SPIPE_TRY(spipe_priv_begin_call_on(o, object, alone));
-    e = spipe_priv_use_device(o->device, before);
+    e = spipe_priv_take_error(spipe_priv_use_device(o->device, before));
     if (e != cudaSuccess) spipe_priv_end_call_on(o, alone);
     return e;
 }
@@ -2039,9 +2042,11 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     cudaEvent_t event;
     cudaError_t e;
     int device;
-    SPIPE_TRY(spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device));
-    e = cudaStreamWaitEvent(waiter, event, 0);
-    spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
+    e = spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device);
+    if (e == cudaSuccess) {
+        e = cudaStreamWaitEvent(waiter, event, 0);
+        spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
+    }
     return spipe_priv_take_error(e);
 }
 
@@ -2257,7 +2262,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
         e = spipe_priv_event_pool_grow(pool, event);
     spipe_priv_unlock(pool->sync);
     spipe_priv_end_call_on(&pool->owner, 0);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
@@ -9468,6 +9473,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
                                   cudaGetErrorString(e));
         }
     }
+    e = p->request.kept ? spipe_priv_unregister(&p->request) : cudaSuccess;
+    if (e != cudaSuccess) {
+        (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "freeing after the run failed: %s",
+                              cudaGetErrorString(e));
+    }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
     if (p->run.told.begin) {
         spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
@@ -10638,7 +10648,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
     SPIPE_TRY(spipe_priv_create_events(p));
-    return kept ? spipe_priv_arrange_all(p) : spipe_priv_arrange(p);
+    if (!kept) return spipe_priv_arrange(p);
+    SPIPE_TRY(spipe_priv_arrange_all(p));
+    return spipe_priv_unregister(&p->request); /* each run pins anew */
 }
 
 /* The same from the beginning, except that the known limit of pinning stays. */
@@ -10688,13 +10700,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
 /* A one-shot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_report_t *report,
                                                 spipe_priv_visit_t *visit) {
+    const int hooked = spipe_priv_begun(d) && d->hooks && d->hooks->run;
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
-    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report, visit);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
-    if (!from) e = spipe_desc_check(d, &failure);
+    e = hooked || from ? cudaSuccess : spipe_desc_check(d, &failure);
+    if (e == cudaSuccess && !visit->arrived) { /* a bad description has made no call of CUDA's */
+        *visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
+    }
+    if (hooked) return d->hooks->run(d, report, visit);
     if (from && from->run(d, report, &e, &failure, visit)) return e;
     if (e == cudaSuccess) {
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
@@ -10720,8 +10736,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_rep
 }
 
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
-    spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
-    const cudaError_t e = spipe_priv_run_once(d, report, &visit);
+    spipe_priv_visit_t visit;
+    cudaError_t e;
+    memset((void *)&visit, 0, sizeof visit);
+    e = spipe_priv_run_once(d, report, &visit);
     spipe_priv_depart(&visit);
     spipe_priv_rethrow(&visit.thrown);
     return e;
@@ -10842,6 +10860,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_check_in(p));
     e = spipe_priv_plan_anew(p);
+    if (e == cudaSuccess) e = spipe_priv_unregister(&p->request);
     spipe_priv_check_out(p);
     return e;
 }

@@ -519,8 +519,9 @@ void model_add(const OpP &op, const std::vector<OpP> &after) {
     Device &d = device_of(*op);
     if (op->engine != HOSTCUDA_NO_ENGINE && (op->queued || d.profile.queues == 1)) {
         op->queued = true;
-        op->queue =
-            d.profile.queues == 1 ? op->engine : static_cast<int>(op->stream) % d.profile.queues;
+        op->queue = d.profile.queues == 1
+                        ? op->engine
+                        : static_cast<int>(op->stream % static_cast<unsigned>(d.profile.queues));
         d.queues[static_cast<size_t>(op->queue)].push_back(op);
     }
     if (op->engine != HOSTCUDA_NO_ENGINE) {

@@ -393,7 +393,7 @@ struct State {
     long seq = 0;
     uintptr_t handles = 0x10000;
     unsigned long long captures = 0;
-    unsigned stream_ids = 0;
+    unsigned stream_ids = 0, own_stream_ids = 0; /* own: the threads' default streams */
     std::unordered_map<uintptr_t, StreamP> streams;
     std::unordered_map<uintptr_t, EventP> events;
     std::unordered_map<uintptr_t, GraphP> graphs, execs;

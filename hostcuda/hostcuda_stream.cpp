@@ -6,9 +6,9 @@
 
 namespace hc {
 
-static StreamP new_stream(unsigned flags, int priority) {
+static StreamP new_stream(unsigned id, unsigned flags, int priority) {
     const StreamP s = std::make_shared<Stream>();
-    s->id = ++state().stream_ids;
+    s->id = id;
     s->device = self.device;
     s->flags = flags;
     s->priority = priority;
@@ -19,7 +19,8 @@ StreamP find_stream(cudaStream_t handle) {
     if (!handle || handle == cudaStreamLegacy) return current().legacy;
     if (handle == cudaStreamPerThread) {
         StreamP &s = self.streams[self.device];
-        if (!s) s = new_stream(cudaStreamDefault, 0);
+        /* numbers of their own, so that others' hardware queues do not depend on them */
+        if (!s) s = new_stream(0x80000000u + ++state().own_stream_ids, cudaStreamDefault, 0);
         return s;
     }
     return find(state().streams, handle);
@@ -409,7 +410,7 @@ static cudaError_t create_stream(Call &call, cudaStream_t *out, unsigned flags, 
     const hostcuda_profile_t &p = current().profile;
     const int clamped = std::min(p.priority_least, std::max(p.priority_greatest, priority));
     *out = new_handle<cudaStream_t>();
-    put(state().streams, *out, new_stream(flags, clamped));
+    put(state().streams, *out, new_stream(++state().stream_ids, flags, clamped));
     return call.done(cudaSuccess);
 }
 

@@ -400,8 +400,7 @@ static cudaError_t one_array_twice(spipe_failure_t *f) {
 
 static cudaError_t wide_halo(spipe_failure_t *f) {
     spipe_desc_t d = good();
-    d.chunk = SPIPE_AUTO;
-    spipe_set_halo(&d, 0, N + 1, 0, SPIPE_EDGE_CLAMP);
+    spipe_set_halo(&d, 0, d.chunk + 1, 0, SPIPE_EDGE_CLAMP);
     return run(&d, f);
 }
 
@@ -715,7 +714,7 @@ static const mistake_t mistakes[] = {
     {"The same array for input and output, with a halo", in_place_with_halo, cudaErrorInvalidValue,
      "two arrays; in one array a chunk's neighbours would be read after they changed"},
     {"One array as two outputs", one_array_twice, cudaErrorInvalidValue, "two arrays"},
-    {"A halo given in bytes, or longer than the array", wide_halo, cudaErrorInvalidValue,
+    {"A halo given in bytes, or longer than a chunk", wide_halo, cudaErrorInvalidValue,
      "give the halo in elements"},
     {"A resident buffer with a host array that is neither uploaded nor downloaded", useless_array,
      cudaErrorInvalidValue, "`SPIPE_UPLOAD`, `SPIPE_DOWNLOAD` or both"},

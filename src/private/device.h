@@ -106,6 +106,7 @@ SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
 typedef struct spipe_priv_visit {
     enum cudaStreamCaptureMode mode;
     cudaError_t found; /* CUDA's last error */
+    int arrived;       /* 0 = nothing was changed yet */
     void *thrown;      /* a C++ exception of a function of the user's, to be thrown then; or NULL */
 } spipe_priv_visit_t;
 
@@ -113,11 +114,13 @@ SPIPE_API spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) 
     spipe_priv_visit_t c;
     c.found = cudaPeekAtLastError();
     c.mode = spipe_priv_set_mode(mode);
+    c.arrived = 1;
     c.thrown = NULL;
     return c;
 }
 
 SPIPE_API void spipe_priv_depart(const spipe_priv_visit_t *c) {
+    if (!c->arrived) return;
     (void)spipe_priv_set_mode(c->mode);
     spipe_priv_leave_error(c->found);
 }

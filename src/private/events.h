@@ -44,7 +44,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
         e = spipe_priv_event_pool_grow(pool, event);
     spipe_priv_unlock(pool->sync);
     spipe_priv_end_call_on(&pool->owner, 0);
-    return e;
+    return spipe_priv_take_error(e);
 }
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {

@@ -23,7 +23,7 @@ SPIPE_API void spipe_priv_own_on(spipe_priv_owner_t *o, const void *object, int 
 
 SPIPE_API cudaError_t spipe_priv_own(spipe_priv_owner_t *o, const void *object) {
     int device;
-    SPIPE_TRY(cudaGetDevice(&device));
+    SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(&device)));
     spipe_priv_own_on(o, object, device);
     return cudaSuccess;
 }
@@ -82,7 +82,7 @@ SPIPE_API cudaError_t spipe_priv_begin_call_there(spipe_priv_owner_t *o, const v
                                                   int alone, int *before) {
     cudaError_t e;
     SPIPE_TRY(spipe_priv_begin_call_on(o, object, alone));
-    e = spipe_priv_use_device(o->device, before);
+    e = spipe_priv_take_error(spipe_priv_use_device(o->device, before));
     if (e != cudaSuccess) spipe_priv_end_call_on(o, alone);
     return e;
 }

@@ -59,7 +59,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
     SPIPE_TRY(spipe_priv_create_events(p));
-    return kept ? spipe_priv_arrange_all(p) : spipe_priv_arrange(p);
+    if (!kept) return spipe_priv_arrange(p);
+    SPIPE_TRY(spipe_priv_arrange_all(p));
+    return spipe_priv_unregister(&p->request); /* each run pins anew */
 }
 
 /* The same from the beginning, except that the known limit of pinning stays. */
@@ -109,13 +111,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
 /* A one-shot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_report_t *report,
                                                 spipe_priv_visit_t *visit) {
+    const int hooked = spipe_priv_begun(d) && d->hooks && d->hooks->run;
     const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
-    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report, visit);
     from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
-    if (!from) e = spipe_desc_check(d, &failure);
+    e = hooked || from ? cudaSuccess : spipe_desc_check(d, &failure);
+    if (e == cudaSuccess && !visit->arrived) { /* a bad description has made no call of CUDA's */
+        *visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
+    }
+    if (hooked) return d->hooks->run(d, report, visit);
     if (from && from->run(d, report, &e, &failure, visit)) return e;
     if (e == cudaSuccess) {
         e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
@@ -141,8 +147,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_once(const spipe_desc_t *d, spipe_rep
 }
 
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
-    spipe_priv_visit_t visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
-    const cudaError_t e = spipe_priv_run_once(d, report, &visit);
+    spipe_priv_visit_t visit;
+    cudaError_t e;
+    memset((void *)&visit, 0, sizeof visit);
+    e = spipe_priv_run_once(d, report, &visit);
     spipe_priv_depart(&visit);
     spipe_priv_rethrow(&visit.thrown);
     return e;
@@ -263,6 +271,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_check_in(p));
     e = spipe_priv_plan_anew(p);
+    if (e == cudaSuccess) e = spipe_priv_unregister(&p->request);
     spipe_priv_check_out(p);
     return e;
 }

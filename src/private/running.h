@@ -307,6 +307,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
                                   cudaGetErrorString(e));
         }
     }
+    e = p->request.kept ? spipe_priv_unregister(&p->request) : cudaSuccess;
+    if (e != cudaSuccess) {
+        (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "freeing after the run failed: %s",
+                              cudaGetErrorString(e));
+    }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
     if (p->run.told.begin) {
         spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);

@@ -77,9 +77,11 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     cudaEvent_t event;
     cudaError_t e;
     int device;
-    SPIPE_TRY(spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device));
-    e = cudaStreamWaitEvent(waiter, event, 0);
-    spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
+    e = spipe_priv_event_behind(other, cudaEventDisableTiming, &event, &device);
+    if (e == cudaSuccess) {
+        e = cudaStreamWaitEvent(waiter, event, 0);
+        spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
+    }
     return spipe_priv_take_error(e);
 }
 
