@@ -149,7 +149,6 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define SPIPE_PRIV_TOUCH_STEP                         4096
 #define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
 #define spipe_priv_clock()                            spipe_priv_seconds()
-#define spipe_priv_model_pause(pause)                 (pause)
 #define spipe_priv_query(event)                       cudaEventQuery(event)
 #define spipe_priv_model_run(p)                       ((void)0)
 #define spipe_priv_model_free(p)                      ((void)0)
@@ -164,6 +163,8 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_issuer()                     ((void)0)
 #define spipe_priv_model_joined()                     ((void)0)
 #define spipe_priv_model_until(seconds)               ((void)0)
+
+SPIPE_API int spipe_priv_model_pause(int pause) { return pause; }
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
                                      size_t batch, const double *begin, const double *end) {
