@@ -4945,6 +4945,11 @@ enum {
     SPIPE_PRIV_KEPT_FOR_CALLS /* of spipe_run with resources, which have it between two calls */
 };
 
+/* What was found to fit into the memory that is free; 0 = all was given that was asked for. */
+typedef struct spipe_priv_fit {
+    size_t elems, slots; /* the most elements of a slot; the most slots */
+} spipe_priv_fit_t;
+
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
     spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
@@ -4964,7 +4969,8 @@ typedef struct spipe_priv_request {
     size_t cpus;         /* CPUs that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
-    size_t runs;         /* runs on the resources when it was planned, with this one */
+    spipe_priv_fit_t fit;
+    size_t runs; /* runs on the resources when it was planned, with this one */
     double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
                      double alone); /* the time of a way beside other runs; NULL = it runs alone */
 } spipe_priv_request_t;
@@ -5095,6 +5101,7 @@ typedef struct spipe_priv_memory {
     unsigned char *pinned_alias; /* the address of pinned in kernels */
     size_t device_bytes, pinned_bytes;
     size_t refused; /* bytes that could not be pinned when memory was last asked for */
+    int lacks;      /* 1 = then there was too little device memory, or of resources */
     int pageable;   /* 1 = the pinned arena is pageable, since nothing can be pinned */
     size_t guard;   /* guard bytes around each buffer; 0 = not a checked run */
     void **apart;   /* instead of the device arena, if a tool checks memory */
@@ -5966,6 +5973,17 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     return w;
 }
 
+/* Lowers a way's slots to what fits into the memory that is free. */
+SPIPE_PRIV_RARE void spipe_priv_fit_way(const spipe_priv_fit_t *fit, spipe_priv_way_t *y) {
+    const size_t chunks = fit->elems / y->chunk;
+    if (fit->slots == 0) return;
+    if (y->depth > fit->slots) y->depth = fit->slots;
+    if (chunks == 0) y->chunk = fit->elems;
+    if (y->batch > chunks) y->batch = chunks > 0 ? chunks : 1;
+    if (y->fill_threads > y->depth) y->fill_threads = y->depth;
+    if (y->drain_threads > y->depth) y->drain_threads = y->depth;
+}
+
 /* Lists the best ways, best first, and explains the first one. */
 SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
                                                const spipe_priv_work_t *w, spipe_priv_way_t *ways,
@@ -5980,7 +5998,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
     planner.capacity = capacity;
     planner.pinned_bytes = r->pin_limit;
     num = spipe_priv_list_ways(&planner);
+    spipe_priv_fit_way(&r->fit, &ways[0]);
     *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
+    if (r->fit.slots > 0) plan->why_chunk = "as much as fits into the memory that is free";
     plan->num_candidates = planner.num_compared;
     return num;
 }
@@ -6893,9 +6913,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE, rest = pinned % huge;
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
-    if (p->provider) return p->provider->arenas(p, device, pinned);
+    if (p->provider) {
+        e = p->provider->arenas(p, device, pinned);
+        m->lacks = e == cudaErrorMemoryAllocation;
+        return e;
+    }
     if (pinned > huge && rest > huge / SPIPE_PRIV_SMALL_REST) pinned += huge - rest;
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
+    m->lacks = e == cudaErrorMemoryAllocation;
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
     m->pinned_bytes = pinned;
@@ -6910,7 +6935,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
 /* Bytes that an arena has in excess, because candidates that are listed later may be aligned in
    another way. */
 SPIPE_PRIV_RARE size_t spipe_priv_slack(const spipe_priv_pipeline_t *p) {
-    return p->request.kept == SPIPE_PRIV_KEPT_BY_USER ? SPIPE_PRIV_ARENA_SLACK : 0;
+    if (p->request.fit.slots > 0 || p->request.kept != SPIPE_PRIV_KEPT_BY_USER) return 0;
+    return SPIPE_PRIV_ARENA_SLACK;
 }
 
 /* Makes the arenas as large as the plan needs; they never shrink. */
@@ -6920,6 +6946,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     const size_t wanted = pinned;
     cudaError_t e;
     m->refused = 0;
+    m->lacks = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
     if (device > 0) device += spipe_priv_slack(p);
     if (pinned > 0) pinned += spipe_priv_slack(p);
@@ -6977,6 +7004,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     spipe_priv_layout(p, &device, &pinned);
     if (p->request.apart) {
         const cudaError_t e = spipe_priv_place_apart(p);
+        m->lacks = e == cudaErrorMemoryAllocation;
         if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     }
     spipe_priv_prepare_views(p);
@@ -9652,6 +9680,40 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* The fewest elements that a slot may have: a chunk that the user fixed, or the widest halo. */
+SPIPE_PRIV_RARE size_t spipe_priv_least_elems(const spipe_desc_t *d) {
+    size_t least = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    int i;
+    for (i = 0; i < d->num_buffers && d->chunk == SPIPE_AUTO; ++i) {
+        if (least < d->buffers[i].halo_before) least = d->buffers[i].halo_before;
+        if (least < d->buffers[i].halo_after) least = d->buffers[i].halo_after;
+    }
+    return least;
+}
+
+/* After memory was refused: whether to plan anew with less of what is left to the library. Slots
+   become smaller, down to the smallest chunk that is proposed; then fewer, down to two; then
+   smaller again, down to one slot of one element. */
+SPIPE_PRIV_RARE int spipe_priv_take_less(spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);
+    const size_t least = spipe_priv_least_elems(d), depth = p->plan.depth;
+    const size_t elems = p->plan.chunk * p->plan.batch;
+    const int large = spipe_priv_real(elems) * w.held > (double)SPIPE_PRIV_LEAST_CHUNK;
+    const int fewer = d->depth == SPIPE_AUTO && depth > 1;
+    spipe_priv_fit_t *fit = &p->request.fit;
+    if (!p->memory.lacks) return 0;
+    fit->elems = elems;
+    fit->slots = depth;
+    if (elems > least && (large || depth <= 2 || !fewer))
+        fit->elems = elems / 2 > least ? elems / 2 : least;
+    else if (fewer)
+        fit->slots = (depth + 1) / 2;
+    else
+        return 0;
+    return 1;
+}
+
 /* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 
@@ -10614,7 +10676,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
+    int may_try = spipe_priv_may_try(&p->request) && p->request.fit.slots == 0, pinned = 1;
     size_t num;
     num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
@@ -10654,17 +10716,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     return spipe_priv_unregister(&p->request); /* each run pins anew */
 }
 
-/* The same from the beginning, except that the known limit of pinning stays. */
+/* The same from the beginning, except that the known limits of memory stay. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                                    int kept) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
+    const spipe_priv_fit_t fit = p->request.fit;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
+    p->request.fit = fit;
     return spipe_priv_set_up(p, d, kept);
 }
 
@@ -10683,7 +10747,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept);
-    while (e != cudaSuccess && spipe_priv_pin_less(p)) {
+    while (e != cudaSuccess && (spipe_priv_pin_less(p) || spipe_priv_take_less(p))) {
         e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
@@ -10849,7 +10913,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
         e = spipe_priv_arrange_all(p);
-    } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    } while (e != cudaSuccess && (spipe_priv_pin_less(p) || spipe_priv_take_less(p)));
     return e;
 }
 

@@ -234,9 +234,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE, rest = pinned % huge;
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
-    if (p->provider) return p->provider->arenas(p, device, pinned);
+    if (p->provider) {
+        e = p->provider->arenas(p, device, pinned);
+        m->lacks = e == cudaErrorMemoryAllocation;
+        return e;
+    }
     if (pinned > huge && rest > huge / SPIPE_PRIV_SMALL_REST) pinned += huge - rest;
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
+    m->lacks = e == cudaErrorMemoryAllocation;
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
     m->pinned_bytes = pinned;
@@ -251,7 +256,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
 /* Bytes that an arena has in excess, because candidates that are listed later may be aligned in
    another way. */
 SPIPE_PRIV_RARE size_t spipe_priv_slack(const spipe_priv_pipeline_t *p) {
-    return p->request.kept == SPIPE_PRIV_KEPT_BY_USER ? SPIPE_PRIV_ARENA_SLACK : 0;
+    if (p->request.fit.slots > 0 || p->request.kept != SPIPE_PRIV_KEPT_BY_USER) return 0;
+    return SPIPE_PRIV_ARENA_SLACK;
 }
 
 /* Makes the arenas as large as the plan needs; they never shrink. */
@@ -261,6 +267,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     const size_t wanted = pinned;
     cudaError_t e;
     m->refused = 0;
+    m->lacks = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
     if (device > 0) device += spipe_priv_slack(p);
     if (pinned > 0) pinned += spipe_priv_slack(p);
@@ -318,6 +325,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     spipe_priv_layout(p, &device, &pinned);
     if (p->request.apart) {
         const cudaError_t e = spipe_priv_place_apart(p);
+        m->lacks = e == cudaErrorMemoryAllocation;
         if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     }
     spipe_priv_prepare_views(p);

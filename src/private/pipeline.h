@@ -24,7 +24,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
+    int may_try = spipe_priv_may_try(&p->request) && p->request.fit.slots == 0, pinned = 1;
     size_t num;
     num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
@@ -64,17 +64,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     return spipe_priv_unregister(&p->request); /* each run pins anew */
 }
 
-/* The same from the beginning, except that the known limit of pinning stays. */
+/* The same from the beginning, except that the known limits of memory stay. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                                    int kept) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
+    const spipe_priv_fit_t fit = p->request.fit;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
+    p->request.fit = fit;
     return spipe_priv_set_up(p, d, kept);
 }
 
@@ -93,7 +95,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept);
-    while (e != cudaSuccess && spipe_priv_pin_less(p)) {
+    while (e != cudaSuccess && (spipe_priv_pin_less(p) || spipe_priv_take_less(p))) {
         e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
@@ -259,7 +261,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
         e = spipe_priv_arrange_all(p);
-    } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    } while (e != cudaSuccess && (spipe_priv_pin_less(p) || spipe_priv_take_less(p)));
     return e;
 }
 

@@ -8,6 +8,11 @@ enum {
     SPIPE_PRIV_KEPT_FOR_CALLS /* of spipe_run with resources, which have it between two calls */
 };
 
+/* What was found to fit into the memory that is free; 0 = all was given that was asked for. */
+typedef struct spipe_priv_fit {
+    size_t elems, slots; /* the most elements of a slot; the most slots */
+} spipe_priv_fit_t;
+
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
     spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
@@ -27,7 +32,8 @@ typedef struct spipe_priv_request {
     size_t cpus;         /* CPUs that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
-    size_t runs;         /* runs on the resources when it was planned, with this one */
+    spipe_priv_fit_t fit;
+    size_t runs; /* runs on the resources when it was planned, with this one */
     double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
                      double alone); /* the time of a way beside other runs; NULL = it runs alone */
 } spipe_priv_request_t;
@@ -158,6 +164,7 @@ typedef struct spipe_priv_memory {
     unsigned char *pinned_alias; /* the address of pinned in kernels */
     size_t device_bytes, pinned_bytes;
     size_t refused; /* bytes that could not be pinned when memory was last asked for */
+    int lacks;      /* 1 = then there was too little device memory, or of resources */
     int pageable;   /* 1 = the pinned arena is pageable, since nothing can be pinned */
     size_t guard;   /* guard bytes around each buffer; 0 = not a checked run */
     void **apart;   /* instead of the device arena, if a tool checks memory */

@@ -153,6 +153,17 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     return w;
 }
 
+/* Lowers a way's slots to what fits into the memory that is free. */
+SPIPE_PRIV_RARE void spipe_priv_fit_way(const spipe_priv_fit_t *fit, spipe_priv_way_t *y) {
+    const size_t chunks = fit->elems / y->chunk;
+    if (fit->slots == 0) return;
+    if (y->depth > fit->slots) y->depth = fit->slots;
+    if (chunks == 0) y->chunk = fit->elems;
+    if (y->batch > chunks) y->batch = chunks > 0 ? chunks : 1;
+    if (y->fill_threads > y->depth) y->fill_threads = y->depth;
+    if (y->drain_threads > y->depth) y->drain_threads = y->depth;
+}
+
 /* Lists the best ways, best first, and explains the first one. */
 SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
                                                const spipe_priv_work_t *w, spipe_priv_way_t *ways,
@@ -167,7 +178,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
     planner.capacity = capacity;
     planner.pinned_bytes = r->pin_limit;
     num = spipe_priv_list_ways(&planner);
+    spipe_priv_fit_way(&r->fit, &ways[0]);
     *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
+    if (r->fit.slots > 0) plan->why_chunk = "as much as fits into the memory that is free";
     plan->num_candidates = planner.num_compared;
     return num;
 }

@@ -114,6 +114,40 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* The fewest elements that a slot may have: a chunk that the user fixed, or the widest halo. */
+SPIPE_PRIV_RARE size_t spipe_priv_least_elems(const spipe_desc_t *d) {
+    size_t least = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    int i;
+    for (i = 0; i < d->num_buffers && d->chunk == SPIPE_AUTO; ++i) {
+        if (least < d->buffers[i].halo_before) least = d->buffers[i].halo_before;
+        if (least < d->buffers[i].halo_after) least = d->buffers[i].halo_after;
+    }
+    return least;
+}
+
+/* After memory was refused: whether to plan anew with less of what is left to the library. Slots
+   become smaller, down to the smallest chunk that is proposed; then fewer, down to two; then
+   smaller again, down to one slot of one element. */
+SPIPE_PRIV_RARE int spipe_priv_take_less(spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);
+    const size_t least = spipe_priv_least_elems(d), depth = p->plan.depth;
+    const size_t elems = p->plan.chunk * p->plan.batch;
+    const int large = spipe_priv_real(elems) * w.held > (double)SPIPE_PRIV_LEAST_CHUNK;
+    const int fewer = d->depth == SPIPE_AUTO && depth > 1;
+    spipe_priv_fit_t *fit = &p->request.fit;
+    if (!p->memory.lacks) return 0;
+    fit->elems = elems;
+    fit->slots = depth;
+    if (elems > least && (large || depth <= 2 || !fewer))
+        fit->elems = elems / 2 > least ? elems / 2 : least;
+    else if (fewer)
+        fit->slots = (depth + 1) / 2;
+    else
+        return 0;
+    return 1;
+}
+
 /* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 
