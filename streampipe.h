@@ -4975,37 +4975,7 @@ typedef struct spipe_priv_request {
                      double alone); /* the time of a way beside other runs; NULL = it runs alone */
 } spipe_priv_request_t;
 
-/* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
-   provider CUDA and the system make these for the pipeline alone. */
-typedef struct spipe_priv_provider {
-    /* Sets the device's facts, its costs, and how much memory a plan may take. */
-    cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
-    /* Takes streams and events, as many as there are of those that the next calls will ask for. */
-    void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);
-    cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
-    cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
-    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
-    cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
-    cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
-    void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
-    void (*join_thread)(struct spipe_resources *r, void *thread);
-    /* Called before a run's first operation, and after its last one. */
-    cudaError_t (*enter)(struct spipe_priv_pipeline *p);
-    void (*leave)(struct spipe_priv_pipeline *p);
-    /* The pipeline keeps its memory until it is destroyed. */
-    void (*stay)(struct spipe_priv_pipeline *p);
-    /* Whether a kept pipeline must be planned anew: for a far smaller or larger number of runs, or
-       because others have the memory that its plan needs. If so, it has given its memory back. */
-    int (*outdated)(struct spipe_priv_pipeline *p);
-    /* Lowers the threads wanted of each kind to the run's share. */
-    void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
-    void (*between)(struct spipe_priv_pipeline *p);
-    /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
-       became of it; 0: spipe_run must make it, or e and f say why there can be none. */
-    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f,
-               spipe_priv_visit_t *visit);
-} spipe_priv_provider_t;
+typedef struct spipe_priv_provider spipe_priv_provider_t; /* in provider.h */
 
 /* How a buffer's elements get to the device and back. */
 typedef enum spipe_priv_path {
@@ -5777,6 +5747,38 @@ SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
 /* ---- 13 execute: the provider --------------------------------------------------------------
    Where a pipeline's memory, streams and threads come from: NULL = from CUDA and the system, for
    this pipeline alone; else from what runs share (lent.h). */
+/* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
+   provider CUDA and the system make these for the pipeline alone. */
+struct spipe_priv_provider {
+    /* Sets the device's facts, its costs, and how much memory a plan may take. */
+    cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
+    /* Takes streams and events, as many as there are of those that the next calls will ask for. */
+    void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);
+    cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
+    cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
+    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
+    cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
+    cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
+    void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
+    void (*join_thread)(struct spipe_resources *r, void *thread);
+    /* Called before a run's first operation, and after its last one. */
+    cudaError_t (*enter)(struct spipe_priv_pipeline *p);
+    void (*leave)(struct spipe_priv_pipeline *p);
+    /* The pipeline keeps its memory until it is destroyed. */
+    void (*stay)(struct spipe_priv_pipeline *p);
+    /* Whether a kept pipeline must be planned anew: for a far smaller or larger number of runs, or
+       because others have the memory that its plan needs. If so, it has given its memory back. */
+    int (*outdated)(struct spipe_priv_pipeline *p);
+    /* Lowers the threads wanted of each kind to the run's share. */
+    void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
+    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    void (*between)(struct spipe_priv_pipeline *p);
+    /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
+       became of it; 0: spipe_run must make it, or e and f say why there can be none. */
+    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f,
+               spipe_priv_visit_t *visit);
+};
+
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_desc_t *d) {
     const spipe_priv_shared_t *shared = (const spipe_priv_shared_t *)(const void *)d->resources;
     return shared ? shared->provider : NULL;
@@ -9680,6 +9682,24 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+    const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
+    int may_try = spipe_priv_may_try(&p->request) && p->request.fit.slots == 0, pinned = 1;
+    size_t num;
+    num = spipe_priv_make_plan(p, -1.0, most);
+    if (p->plan.staging == SPIPE_STAGING_REGISTER) {
+        SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
+        if (!pinned) {
+            p->request.may_register = 0;
+            num = spipe_priv_make_plan(p, -1.0, most);
+        }
+        may_try = 0;
+    }
+    spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
+    return cudaSuccess;
+}
+
 /* The fewest elements that a slot may have: a chunk that the user fixed, or the widest halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_least_elems(const spipe_desc_t *d) {
     size_t least = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
@@ -10671,24 +10691,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_sync_destroy(p->sync);
     if (known && before != p->request.device) (void)cudaSetDevice(before);
     return e;
-}
-
-/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
-    const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try = spipe_priv_may_try(&p->request) && p->request.fit.slots == 0, pinned = 1;
-    size_t num;
-    num = spipe_priv_make_plan(p, -1.0, most);
-    if (p->plan.staging == SPIPE_STAGING_REGISTER) {
-        SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
-        if (!pinned) {
-            p->request.may_register = 0;
-            num = spipe_priv_make_plan(p, -1.0, most);
-        }
-        may_try = 0;
-    }
-    spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
-    return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,

@@ -38,37 +38,7 @@ typedef struct spipe_priv_request {
                      double alone); /* the time of a way beside other runs; NULL = it runs alone */
 } spipe_priv_request_t;
 
-/* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
-   provider CUDA and the system make these for the pipeline alone. */
-typedef struct spipe_priv_provider {
-    /* Sets the device's facts, its costs, and how much memory a plan may take. */
-    cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
-    /* Takes streams and events, as many as there are of those that the next calls will ask for. */
-    void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);
-    cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
-    cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
-    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
-    cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
-    cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
-    void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
-    void (*join_thread)(struct spipe_resources *r, void *thread);
-    /* Called before a run's first operation, and after its last one. */
-    cudaError_t (*enter)(struct spipe_priv_pipeline *p);
-    void (*leave)(struct spipe_priv_pipeline *p);
-    /* The pipeline keeps its memory until it is destroyed. */
-    void (*stay)(struct spipe_priv_pipeline *p);
-    /* Whether a kept pipeline must be planned anew: for a far smaller or larger number of runs, or
-       because others have the memory that its plan needs. If so, it has given its memory back. */
-    int (*outdated)(struct spipe_priv_pipeline *p);
-    /* Lowers the threads wanted of each kind to the run's share. */
-    void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
-    void (*between)(struct spipe_priv_pipeline *p);
-    /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
-       became of it; 0: spipe_run must make it, or e and f say why there can be none. */
-    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f,
-               spipe_priv_visit_t *visit);
-} spipe_priv_provider_t;
+typedef struct spipe_priv_provider spipe_priv_provider_t; /* in provider.h */
 
 /* How a buffer's elements get to the device and back. */
 typedef enum spipe_priv_path {

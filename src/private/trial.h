@@ -114,6 +114,24 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+    const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
+    int may_try = spipe_priv_may_try(&p->request) && p->request.fit.slots == 0, pinned = 1;
+    size_t num;
+    num = spipe_priv_make_plan(p, -1.0, most);
+    if (p->plan.staging == SPIPE_STAGING_REGISTER) {
+        SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
+        if (!pinned) {
+            p->request.may_register = 0;
+            num = spipe_priv_make_plan(p, -1.0, most);
+        }
+        may_try = 0;
+    }
+    spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
+    return cudaSuccess;
+}
+
 /* The fewest elements that a slot may have: a chunk that the user fixed, or the widest halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_least_elems(const spipe_desc_t *d) {
     size_t least = d->chunk == SPIPE_AUTO ? 1 : d->chunk;

@@ -155,7 +155,7 @@ build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 JOIN  ?=
 APART := $(PER_THREAD) $(addprefix examples/,mpi_stream $(if $(SAN),,13_picture 18_y4m_filter)) tests/host/test_hostcuda_per_thread
 APART += $(if $(filter address,$(SAN)),examples/06_first_pipeline)
-APART += tests/fuzz/test_fuzz_readers $(if $(SAN),,tests/torture/test_races tests/test_kernels_%)
+APART += $(addprefix tests/fuzz/test_fuzz_,readers files surface) $(if $(SAN),,tests/torture/test_races tests/test_kernels_%)
 # Instrumented, tests in C are compiled as C++ with the others, as the library is: 4 CPU seconds less for each with
 # AddressSanitizer; so is the example in C. The plain build has them in C. With UBSan two stay in C: they give enums values that C++ does not allow.
 C_ONLY   := $(if $(filter address,$(SAN)),$(addprefix tests/test_,arguments misused_objects))
