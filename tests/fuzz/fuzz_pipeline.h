@@ -397,7 +397,7 @@ static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
 static int fuzz_progress(const spipe_progress_t *p, void *user) {
     fuzz_world_t *w = (fuzz_world_t *)user;
     const fuzz_scene_t *s = w->scene;
-    FUZZ_CHECK(w, p->elements_done <= w->count && (p->total == w->count || p->total == 0),
+    FUZZ_CHECK(w, p->elements_done <= w->count && (p->total == 0 || fuzz_is_total(w, p->total)),
                "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
     /* of several GPUs it is no more than a number */
     if (!s->devices) fuzz_check_done(w, p->elements_done);
