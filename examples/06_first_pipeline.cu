@@ -27,7 +27,7 @@ static __global__ void root(const float *x, float *y, size_t n) {
 
 /* Defines root_stage: the kernel from buffer 0 to buffer 1 on the chunk's stream. By hand it is
        static cudaError_t root_stage(const spipe_chunk_t *c, void *user) {
-           return SPIPE_LAUNCH(root, spipe_blocks(c->count, 256), 256, 0, c->stream,
+           return SPIPE_LAUNCH(root, spipe_blocks(c->count, 256), 256, 0, c,
                                SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
        }                                                                                          */
 SPIPE_MAP_STAGE(root_stage, root, float, float)

@@ -59,7 +59,7 @@ static __global__ void product_kernel(float *out, const float *in, const float *
 
 static cudaError_t product_stage(const spipe_chunk_t *c, void *user) {
     const product_t *p = (const product_t *)user;
-    return SPIPE_LAUNCH(product_kernel, spipe_blocks(c->count * p->height, 256), 256, 0, c->stream,
+    return SPIPE_LAUNCH(product_kernel, spipe_blocks(c->count * p->height, 256), 256, 0, c,
                         SPIPE_BUF_ROW(c, p->out, float, p->height),
                         SPIPE_BUF_ROW(c, p->in, const float, p->width),
                         SPIPE_BUF(c, p->matrix, const float), p->width, p->height, c->count);

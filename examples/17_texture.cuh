@@ -132,7 +132,7 @@ static __global__ void tokens_kernel(uint32_t *tokens, const float *relevance, s
 static cudaError_t texture_stage(const spipe_chunk_t *c, void *user) {
     const size_t n = c->count * PIXELS;
     (void)user;
-    return SPIPE_LAUNCH(texture_kernel, spipe_blocks(n, 256), 256, 0, c->stream,
+    return SPIPE_LAUNCH(texture_kernel, spipe_blocks(n, 256), 256, 0, c,
                         SPIPE_BUF_ROW(c, TEXTURE, float, PIXELS *CHANNELS),
                         SPIPE_BUF_ROW(c, PICTURE, const spipe_rgb8_t, PIXELS),
                         SPIPE_BUF_ROW(c, LAB, const float, PIXELS * 3), n);
@@ -140,7 +140,7 @@ static cudaError_t texture_stage(const spipe_chunk_t *c, void *user) {
 
 static cudaError_t score_stage(const spipe_chunk_t *c, void *user) {
     const int which = *(const int *)user;
-    return SPIPE_LAUNCH(score_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c->stream,
+    return SPIPE_LAUNCH(score_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c,
                         SPIPE_BUF_ROW(c, SCORE + which, float, PATCHES), which,
                         SPIPE_BUF_ROW(c, TEXTURE, const float, PIXELS *CHANNELS),
                         SPIPE_BUF(c, ASKED, const float), c->count * PATCHES);
@@ -148,7 +148,7 @@ static cudaError_t score_stage(const spipe_chunk_t *c, void *user) {
 
 static cudaError_t balance_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(balance_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c->stream,
+    return SPIPE_LAUNCH(balance_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c,
                         SPIPE_BUF_ROW(c, RELEVANCE, float, PATCHES),
                         SPIPE_BUF_ROW(c, SCORE, const float, PATCHES),
                         SPIPE_BUF_ROW(c, SCORE + 1, const float, PATCHES),
@@ -157,7 +157,7 @@ static cudaError_t balance_stage(const spipe_chunk_t *c, void *user) {
 
 static cudaError_t tokens_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(tokens_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+    return SPIPE_LAUNCH(tokens_kernel, spipe_blocks(c->count, 64), 64, 0, c,
                         SPIPE_BUF_ROW(c, TOKENS, uint32_t, PATCHES),
                         SPIPE_BUF_ROW(c, RELEVANCE, const float, PATCHES), c->count);
 }

@@ -85,8 +85,8 @@ static cudaError_t filter_stage(const spipe_chunk_t *c, void *user) {
         return SPIPE_LAUNCH((filter_kernel<byte_t, unsigned>), spipe_blocks(n, 256), 256, 0,
                             c->stream, out,
                             SPIPE_BUF_ROW(c, MIDDLE, const unsigned, f->layout.at[3]), *f, n);
-    return SPIPE_LAUNCH((filter_kernel<byte_t, byte_t>), spipe_blocks(n, 256), 256, 0, c->stream,
-                        out, in, *f, n);
+    return SPIPE_LAUNCH((filter_kernel<byte_t, byte_t>), spipe_blocks(n, 256), 256, 0, c, out, in,
+                        *f, n);
 }
 
 /* Fills in the steps of a filter and says how many there are, 1 or 2; 0 = it knows no such name.

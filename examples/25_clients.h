@@ -46,7 +46,7 @@ static __global__ void answer(const float *x, float *y, size_t n) {
 /* Buffer 0 has questions, buffer 1 replies; an element is a row. */
 static cudaError_t answer_stage(const spipe_chunk_t *c, void *) {
     const size_t n = c->count * ROW;
-    return SPIPE_LAUNCH(answer, spipe_blocks(n, 256), 256, 0, c->stream,
+    return SPIPE_LAUNCH(answer, spipe_blocks(n, 256), 256, 0, c,
                         SPIPE_BUF_ROW(c, 0, const float, ROW), SPIPE_BUF_ROW(c, 1, float, ROW), n);
 }
 

@@ -26,8 +26,8 @@ static __global__ void mix(unsigned *x, unsigned by, size_t n) {
 
 /* On the GPU; user is an unsigned. */
 static cudaError_t mix_stage(const spipe_chunk_t *c, void *user) {
-    return SPIPE_LAUNCH(mix, spipe_blocks(c->count, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, 0, unsigned), *(const unsigned *)user, c->count);
+    return SPIPE_LAUNCH(mix, spipe_blocks(c->count, 256), 256, 0, c, SPIPE_BUF(c, 0, unsigned),
+                        *(const unsigned *)user, c->count);
 }
 
 static unsigned reversed(unsigned x) {

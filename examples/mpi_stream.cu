@@ -58,7 +58,7 @@ static __global__ void scramble(const unsigned char *x, unsigned char *y,
 static cudaError_t scramble_stage(const spipe_chunk_t *c, void *user) {
     const unsigned blocks = spipe_blocks(c->count, 256);
     (void)user;
-    return SPIPE_LAUNCH(scramble, blocks < 2048 ? blocks : 2048u, 256, 0, c->stream,
+    return SPIPE_LAUNCH(scramble, blocks < 2048 ? blocks : 2048u, 256, 0, c,
                         SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
                         SPIPE_BUF(c, 2, unsigned long long), c->count);
 }

@@ -23,13 +23,13 @@ static __global__ void half(const float *x, unsigned char *y, size_t n) {
 }
 
 static cudaError_t widen_stage(const spipe_chunk_t *c, void *) {
-    return SPIPE_LAUNCH(widen, spipe_blocks(c->count, 256), 256, 0, c->stream,
+    return SPIPE_LAUNCH(widen, spipe_blocks(c->count, 256), 256, 0, c,
                         SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, float), c->count);
 }
 
 static cudaError_t half_stage(const spipe_chunk_t *c, void *) {
-    return SPIPE_LAUNCH(half, spipe_blocks(c->count, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, 1, const float), SPIPE_BUF(c, 2, unsigned char), c->count);
+    return SPIPE_LAUNCH(half, spipe_blocks(c->count, 256), 256, 0, c, SPIPE_BUF(c, 1, const float),
+                        SPIPE_BUF(c, 2, unsigned char), c->count);
 }
 
 int main() {

@@ -29,8 +29,8 @@ static __global__ void add_up(const int *x, unsigned long long *sum, size_t n) {
 
 static cudaError_t add_up_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(add_up, spipe_blocks(c->count, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, 0, const int), (unsigned long long *)c->data[1], c->count);
+    return SPIPE_LAUNCH(add_up, spipe_blocks(c->count, 256), 256, 0, c, SPIPE_BUF(c, 0, const int),
+                        (unsigned long long *)c->data[1], c->count);
 }
 
 int main() {

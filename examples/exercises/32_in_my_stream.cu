@@ -24,9 +24,8 @@ static __global__ void add_up(const int *y, unsigned long long *sum) {
 }
 
 static cudaError_t times_stage(const spipe_chunk_t *c, void *user) {
-    return SPIPE_LAUNCH(times, spipe_blocks(c->count, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, 0, const int), SPIPE_BUF(c, 1, int), (const int *)user,
-                        c->count);
+    return SPIPE_LAUNCH(times, spipe_blocks(c->count, 256), 256, 0, c, SPIPE_BUF(c, 0, const int),
+                        SPIPE_BUF(c, 1, int), (const int *)user, c->count);
 }
 
 int main() {

@@ -18,8 +18,8 @@ static __global__ void sum3(const int *x, int *y, long n) {
 
 static cudaError_t sum3_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(sum3, spipe_blocks(c->count, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, 0, const int), SPIPE_BUF(c, 1, int), (long)c->count);
+    return SPIPE_LAUNCH(sum3, spipe_blocks(c->count, 256), 256, 0, c, SPIPE_BUF(c, 0, const int),
+                        SPIPE_BUF(c, 1, int), (long)c->count);
 }
 
 int main() {

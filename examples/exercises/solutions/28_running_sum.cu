@@ -23,8 +23,8 @@ static __global__ void running(const int *x, int *y, long long *carry, size_t n)
 
 static cudaError_t running_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(running, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const int),
-                        SPIPE_BUF(c, 1, int), (long long *)c->data[2], c->count);
+    return SPIPE_LAUNCH(running, 1, 1, 0, c, SPIPE_BUF(c, 0, const int), SPIPE_BUF(c, 1, int),
+                        (long long *)c->data[2], c->count);
 }
 
 int main() {

@@ -20,8 +20,8 @@ static __global__ void add(const int *x, int *y, int what, size_t n) {
 static cudaError_t slow_stage(const spipe_chunk_t *c, void *user) {
     int out = *(int *)user;
     busy<<<1, 32, 0, c->stream>>>();
-    return SPIPE_LAUNCH(add, 1, 1024, 0, c->stream, SPIPE_BUF(c, 0, const int),
-                        SPIPE_BUF(c, out, int), out, c->count);
+    return SPIPE_LAUNCH(add, 1, 1024, 0, c, SPIPE_BUF(c, 0, const int), SPIPE_BUF(c, out, int), out,
+                        c->count);
 }
 
 int main() {
