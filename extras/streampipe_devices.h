@@ -1341,7 +1341,7 @@ SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
     for (i = 0; i < d->num_buffers && !d->ignore_default_stream; ++i) {
         int type = SPIPE_PRIV_PAGEABLE;
         if (!d->buffers[i].host) continue;
-        if (spipe_priv_memory_type(d->buffers[i].host, &type, NULL) != cudaSuccess) continue;
+        SPIPE_TRY(spipe_priv_memory_type(d->buffers[i].host, &type, NULL));
         reached |= type != SPIPE_PRIV_PAGEABLE;
     }
     if (!reached) return cudaSuccess;

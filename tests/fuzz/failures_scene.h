@@ -49,7 +49,7 @@ typedef struct fails_scene {
 typedef struct fails_run {
     const fails_scene_t *s;
     size_t batch, depth, num, bad; /* chunks in a batch; slots; batches; the one that fails */
-    int fills, drains, direct, zero_copy, breadth, counted;
+    int fills, drains, direct, pins, zero_copy, breadth, counted;
     int at_once;      /* 1 = the bad one fails when it can, however far the host is */
     int settles;      /* 1 = the bad one waits until the host has seen what it can */
     size_t last;      /* batch: the last whose stages are called before the host must wait */
@@ -206,13 +206,16 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     for (i = 0; i < s->num_ins; ++i) {
         r->fills |= guarded || s->ins[i] == FAILS_HOSTED || (s->ins[i] == FAILS_PAGEABLE && staged);
         r->direct |= s->ins[i] == FAILS_PAGEABLE && direct;
+        r->pins |= s->ins[i] == FAILS_PAGEABLE && in_place;
     }
     for (i = 0; i < s->num_outs; ++i) {
         r->drains |=
             guarded || s->outs[i] == FAILS_HOSTED || (s->outs[i] == FAILS_PAGEABLE && staged);
         r->direct |= s->outs[i] == FAILS_PAGEABLE && direct;
+        r->pins |= s->outs[i] == FAILS_PAGEABLE && in_place;
     }
-    r->counted = s->way != FUZZ_ENQUEUED || r->fills || r->drains || r->direct;
+    /* an enqueued run that the host works in, or that pins arrays, runs at once */
+    r->counted = s->way != FUZZ_ENQUEUED || r->fills || r->drains || r->direct || r->pins;
     r->at_once = r->direct || s->prompt || s->checked;
     r->settles = r->counted && !r->at_once;
     r->last = fails_last(r);
