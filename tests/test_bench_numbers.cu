@@ -10,6 +10,8 @@ static void test_spread(void) {
     tap_ok(odd.q1 == 2 && odd.median == 3 && odd.q3 == 4, "the quartiles of five numbers");
     tap_ok(even.median == 2.5 && even.q1 == 1.75 && even.q3 == 3.25, "of four, between two");
     tap_ok(bench_ratio({2, 9}, {1, 3}) == times_t({2, 3}), "ratios go round by round");
+    tap_ok(std::fabs(bench_geometric_mean({0.5, 2}) - 1) < 1e-15 && bench_geometric_mean({}) == 0,
+           "twice as fast and half as fast have a geometric mean of 1");
 }
 
 static void test_fastest(void) {
@@ -19,6 +21,12 @@ static void test_fastest(void) {
            "the faster of two ways in both halves is the fastest");
     tap_ok(bench_fastest({{1, 3, 1, 3}, {2, 2, 2, 2}}) == times_t({2, 3, 2, 3}),
            "each half is compared with what was the fastest in the other");
+    const std::vector<times_t> ways = {{5, 1, 5, 1, 5}, {4, 9, 4, 9, 4}, {4, 8, 4, 8, 4}};
+    tap_ok(bench_fastest_in(ways, 0) == 1 && bench_fastest_in(ways, 1) == 0,
+           "the fastest of one half of the rounds, the first of equals, whatever the other half");
+    tap_ok(bench_half(ways[0], 0) == times_t({5, 5, 5}) &&
+               bench_half(ways[0], 1) == times_t({1, 1}),
+           "the first round and every second one from there are a half, the others are one");
 }
 
 /* Equal ways, which differ by chance only: none of them is faster than any other. */

@@ -1234,10 +1234,6 @@ static void run_stream(const options_t *o, streamed_t *s) {
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void json_numbers(FILE *f, const std::vector<double> &x) {
-    for (size_t k = 0; k < x.size(); ++k) fprintf(f, "%s%.5f", k ? ", " : "", x[k]);
-}
-
 static void json_variant(FILE *f, const variant_t *v, const std::vector<double> &bound) {
     const bench_spread_t ms = bench_spread(v->ms), part = faster(bound, v);
     fprintf(f,
@@ -1257,7 +1253,7 @@ static void json_variant(FILE *f, const variant_t *v, const std::vector<double> 
                 p->device_bytes, p->pinned_bytes, bench_median(v->inner_ms));
     }
     fprintf(f, ", \"ms\": [");
-    json_numbers(f, v->ms);
+    bench_numbers_json(v->ms, f);
     fprintf(f, "]}");
 }
 
@@ -1290,30 +1286,20 @@ static void write_json(const options_t *o, const bench_machine_t *m, const std::
     if (o->json.empty()) return;
     FILE *f = fopen(o->json.c_str(), "w");
     if (!f) fail(o->json, "cannot be written");
-    fprintf(f,
-            "{\"gpu\": \"%s\", \"driver\": \"%s\", \"runtime\": \"%s\", \"cores\": %u, "
-            "\"date\": \"%s\", \"seed\": %u,\n \"rows\": [",
-            m->gpu.name, m->driver.c_str(), bench_version(m->gpu.runtime_version).c_str(), m->cores,
-            m->date.c_str(), o->seed);
+    fprintf(f, "{");
+    bench_machine_json(m, f);
+    fprintf(f, ", \"seed\": %u,\n \"rows\": [", o->seed);
     for (size_t k = 0; k < rows.size(); ++k) {
         fprintf(f, k ? ",\n" : "\n");
         json_row(f, &rows[k]);
     }
     fprintf(f,
             "],\n \"streamed\": {\"bytes\": %zu, \"gb_per_s\": %.3f, \"small_bytes\": %zu, "
-            "\"small_gb_per_s\": %.3f, \"device_bytes\": %zu, \"pinned_bytes\": %zu},\n"
-            " \"targets\": [",
+            "\"small_gb_per_s\": %.3f, \"device_bytes\": %zu, \"pinned_bytes\": %zu},\n ",
             s->bytes, s->rate, s->small_bytes, s->small_rate, s->report.device_bytes,
             s->report.pinned_bytes);
-    for (size_t k = 0; k < targets.size(); ++k) {
-        const bench_target_t *t = &targets[k];
-        fprintf(f,
-                "%s  {\"name\": \"%s\", \"got\": %.5f, \"want\": %g, \"at_most\": %d, "
-                "\"met\": %d}",
-                k ? ",\n" : "\n", t->name.c_str(), t->got, t->want, t->at_most,
-                bench_target_met(*t));
-    }
-    fprintf(f, "]}\n");
+    bench_targets_json(targets, f);
+    fprintf(f, "}\n");
     if (fclose(f) != 0) fail(o->json, "cannot be written");
 }
 

@@ -85,6 +85,9 @@ bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once: with
 	@failed=0; $(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; \
 	python3 -B tests/bench/peers/torch_threads.py $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; exit $$failed
 
+bench-rings: $(BUILD)/tests/bench/rings ## on a GPU: arrays and files that are staged, against the best ring by hand; which targets are met; BENCH_ARGS=--quick, --cpus N
+	@$(BUILD)/tests/bench/rings $(BENCH_ARGS) || [ $$? = 77 ]
+
 bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: rings, and many runs at once, to which the planner's costs are fitted; 3 minutes
 	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
 

@@ -7,11 +7,13 @@
 #include "streampipe.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <functional>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 #if defined(__linux__)
 #include <sched.h>
@@ -26,6 +28,20 @@ static const size_t BENCH_KIB = 1024, BENCH_MIB = 1024 * BENCH_KIB, BENCH_GIB = 
 static inline double bench_now_ms() {
     typedef std::chrono::duration<double, std::milli> ms_t;
     return ms_t(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+static inline std::string bench_size_text(size_t bytes) {
+    if (bytes % BENCH_GIB == 0) return std::to_string(bytes / BENCH_GIB) + "GiB";
+    if (bytes % BENCH_MIB == 0) return std::to_string(bytes / BENCH_MIB) + "MiB";
+    return std::to_string(bytes / BENCH_KIB) + "KiB";
+}
+
+static inline void bench_read(int fd, void *to, size_t n, size_t at) {
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (got <= 0) exit(1);
+        done += (size_t)got;
+    }
 }
 
 /* ---- Host work on all processors ------------------------------------------------------------ */
@@ -61,6 +77,27 @@ static inline void bench_copy(void *to, const void *from, size_t bytes) {
     bench_parallel(bytes, 4 * BENCH_MIB, [=](size_t begin, size_t end) {
         memcpy((char *)to + begin, (const char *)from + begin, end - begin);
     });
+}
+
+/* Threads that never wait, as on a machine that other programs use, too. */
+typedef struct bench_busy {
+    std::vector<std::thread> threads;
+    std::atomic<int> end;
+} bench_busy_t;
+
+static inline void bench_busy_begin(bench_busy_t *b, int num) {
+    b->end = 0;
+    for (int k = 0; k < num; ++k) {
+        b->threads.emplace_back([b] {
+            while (!b->end.load(std::memory_order_relaxed)) continue;
+        });
+    }
+}
+
+static inline void bench_busy_end(bench_busy_t *b) {
+    b->end = 1;
+    for (std::thread &t : b->threads) t.join();
+    b->threads.clear();
 }
 
 /* ---- Host arrays --------------------------------------------------------------------------- */
@@ -163,6 +200,19 @@ static inline void bench_machine_print(const bench_machine_t *m, FILE *to) {
             m->hostcuda ? " (hostcuda: no figure below means anything)" : "");
 }
 
+/* Members of a JSON object, the first ones. */
+static inline void bench_machine_json(const bench_machine_t *m, FILE *to) {
+    fprintf(to,
+            "\"gpu\": \"%s\", \"driver\": \"%s\", \"runtime\": \"%s\", \"cores\": %u, "
+            "\"date\": \"%s\"",
+            m->gpu.name, m->driver.c_str(), bench_version(m->gpu.runtime_version).c_str(), m->cores,
+            m->date.c_str());
+}
+
+static inline void bench_numbers_json(const std::vector<double> &x, FILE *to) {
+    for (size_t k = 0; k < x.size(); ++k) fprintf(to, "%s%.5f", k ? ", " : "", x[k]);
+}
+
 /* The machine, or the reason why nothing can be measured on it and exit. */
 static inline bench_machine_t bench_machine_or_skip(int allow_hostcuda) {
     bench_machine_t m;
@@ -229,6 +279,19 @@ static inline int bench_targets_print(const std::vector<bench_target_t> &targets
     }
     printf("  %d of %zu targets measured, %d missed\n", measured, targets.size(), missed);
     return missed;
+}
+
+static inline void bench_targets_json(const std::vector<bench_target_t> &targets, FILE *to) {
+    fprintf(to, "\"targets\": [");
+    for (size_t k = 0; k < targets.size(); ++k) {
+        const bench_target_t *t = &targets[k];
+        fprintf(to,
+                "%s  {\"name\": \"%s\", \"got\": %.5f, \"want\": %g, \"at_most\": %d, "
+                "\"met\": %d}",
+                k ? ",\n" : "\n", t->name.c_str(), t->got, t->want, t->at_most,
+                bench_target_met(*t));
+    }
+    fprintf(to, "]");
 }
 
 #endif /* BENCH_COMMON_H */

@@ -1,9 +1,10 @@
 /*  bench_numbers.h -- the arithmetic of the benchmarks' tables: medians, ratios round by round, the
-    fastest of several, random order. C++14, nothing of CUDA. */
+    fastest of several, geometric means, random order. C++14, nothing of CUDA. */
 #ifndef BENCH_NUMBERS_H
 #define BENCH_NUMBERS_H
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -36,26 +37,39 @@ static inline std::vector<double> bench_ratio(const std::vector<double> &a,
     return r;
 }
 
+static inline double bench_geometric_mean(const std::vector<double> &x) {
+    double sum = 0;
+    for (double each : x) sum += std::log(each);
+    return x.empty() ? 0 : std::exp(sum / (double)x.size());
+}
+
+/* Half the rounds: 0 = the first, third and so on, 1 = the others. */
+static inline std::vector<double> bench_half(const std::vector<double> &ms, size_t which) {
+    std::vector<double> half;
+    for (size_t k = which; k < ms.size(); k += 2) half.push_back(ms[k]);
+    return half;
+}
+
+/* Which of several ways has the least median in that half of the rounds. */
+static inline size_t bench_fastest_in(const std::vector<std::vector<double>> &ways, size_t which) {
+    size_t best = 0;
+    double least = 0;
+    for (size_t w = 0; w < ways.size(); ++w) {
+        const double median = bench_median(bench_half(ways[w], which));
+        if (w > 0 && median >= least) continue;
+        best = w;
+        least = median;
+    }
+    return best;
+}
+
 /* Of several ways, in two halves of the rounds, the times of the one that was the fastest in the
    other half. The fastest of all rounds would have been chosen for its luck in just these. */
 static inline std::vector<double> bench_fastest(const std::vector<std::vector<double>> &ways) {
     std::vector<double> fastest;
     if (ways.empty()) return fastest;
     if (ways.size() == 1 || ways[0].size() < 2) return ways[0];
-    std::vector<double> half[2];
-    size_t best[2] = {0, 0};
-    double least[2] = {0, 0};
-    for (size_t w = 0; w < ways.size(); ++w) {
-        for (size_t k = 0; k < ways[w].size(); ++k) half[k % 2].push_back(ways[w][k]);
-        for (size_t h = 0; h < 2; ++h) {
-            const double median = bench_median(half[h]);
-            if (w == 0 || median < least[h]) {
-                best[h] = w;
-                least[h] = median;
-            }
-            half[h].clear();
-        }
-    }
+    const size_t best[2] = {bench_fastest_in(ways, 0), bench_fastest_in(ways, 1)};
     for (size_t k = 0; k < ways[0].size(); ++k) fastest.push_back(ways[best[(k + 1) % 2]][k]);
     return fastest;
 }

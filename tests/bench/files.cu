@@ -220,14 +220,6 @@ static void hand_free(hand_t *h) {
     SPIPE_CHECK(cudaStreamDestroy(h->stream));
 }
 
-static void read_whole(int fd, void *to, size_t n, size_t at) {
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
-        if (got <= 0) exit(1);
-        done += (size_t)got;
-    }
-}
-
 /* Every threads-th chunk, from number k on. direct: past the page cache, and then chunks must be
    whole pages, so the last one is read through it. */
 static void hand_part(hand_t *h, int fd, int direct, size_t bytes, size_t k, size_t threads) {
@@ -237,7 +229,7 @@ static void hand_part(hand_t *h, int fd, int direct, size_t bytes, size_t k, siz
         const size_t n = std::min((size_t)CHUNK, bytes - at), s = round % 2;
         const int use = direct >= 0 && n == CHUNK ? direct : fd;
         if (round >= 2) SPIPE_CHECK(cudaEventSynchronize(h->done[s]));
-        read_whole(use, h->pinned[s], n, at);
+        bench_read(use, h->pinned[s], n, at);
         SPIPE_CHECK(
             cudaMemcpyAsync(h->device[s], h->pinned[s], n, cudaMemcpyHostToDevice, h->stream));
         SPIPE_CHECK(add(h->device[s], n, h->sum, h->stream));
@@ -283,7 +275,7 @@ static double plain(world_t *w, hand_t kept, std::vector<char> *pageable, int fr
     SPIPE_CHECK(cudaMemset(h->sum, 0, sizeof *h->sum));
     for (size_t at = 0; at < w->bytes; at += CHUNK) {
         const size_t n = std::min((size_t)CHUNK, w->bytes - at);
-        read_whole(fd, to, n, at);
+        bench_read(fd, to, n, at);
         SPIPE_CHECK(cudaMemcpy(h->device[0], to, n, cudaMemcpyHostToDevice));
         SPIPE_CHECK(add(h->device[0], n, h->sum, cudaStreamLegacy));
     }
@@ -323,7 +315,7 @@ static double least_once(world_t *w) {
     SPIPE_CHECK(cudaMemsetAsync(sum, 0, sizeof *sum, stream));
     for (size_t at = 0; at < w->bytes; at += part) {
         const size_t n = std::min(part, w->bytes - at);
-        read_whole(fd, own, n, at);
+        bench_read(fd, own, n, at);
         SPIPE_CHECK(cudaMemcpyAsync(device, own, n, cudaMemcpyHostToDevice, stream));
         SPIPE_CHECK(add(device, n, sum, stream));
     }

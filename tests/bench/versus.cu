@@ -27,10 +27,8 @@
 #include "bench_common.h"
 #include "versus_side.h"
 
-#include <atomic>
 #include <dlfcn.h>
 #include <limits.h>
-#include <unistd.h>
 
 #define CUDA(call) check_cuda((call), #call, __LINE__)
 
@@ -70,12 +68,6 @@ static std::string number_text(double x) {
     return text;
 }
 
-static std::string size_text(size_t bytes) {
-    if (bytes % BENCH_GIB == 0) return std::to_string(bytes / BENCH_GIB) + "GiB";
-    if (bytes % BENCH_MIB == 0) return std::to_string(bytes / BENCH_MIB) + "MiB";
-    return std::to_string(bytes / BENCH_KIB) + "KiB";
-}
-
 static std::string memory_text(const row_t *r) { return r->pinned ? "pinned" : "pageable"; }
 
 static std::string life_text(const row_t *r) { return r->kept ? "kept" : "once"; }
@@ -89,7 +81,7 @@ static std::string stages_text(const row_t *r) { return "s" + std::to_string(r->
 static std::string row_text(const row_t *r) {
     char text[96];
     (void)snprintf(text, sizeof text, "%-8s %-4s %6s %-4s %-3s %-2s", memory_text(r).c_str(),
-                   life_text(r).c_str(), size_text(r->bytes).c_str(), kernel_text(r).c_str(),
+                   life_text(r).c_str(), bench_size_text(r->bytes).c_str(), kernel_text(r).c_str(),
                    shape_text(r).c_str(), stages_text(r).c_str());
     return text;
 }
@@ -840,7 +832,7 @@ static void sweep_row(row_t *r) {
     }
     const bench_spread_t e = fraction_of(early), l = fraction_of(late);
     printf("%-33s %8.3f %-6s %9.3f  %.3f [%.3f %.3f]  %9.3f  %.3f [%.3f %.3f]  %s\n",
-           row_text(r).c_str(), bench_median(late[1]), size_text(rings[0]).c_str(),
+           row_text(r).c_str(), bench_median(late[1]), bench_size_text(rings[0]).c_str(),
            bench_median(early[0]), e.median, e.q1, e.q3, bench_median(late[0]), l.median, l.q1,
            l.q3, plan_text(&r->reports[1]).c_str());
     fflush(stdout);
@@ -856,27 +848,6 @@ static void run_sweep(std::vector<row_t> *rows) {
     fflush(stdout);
     for (row_t &r : *rows) sweep_row(&r);
     destroy_hand();
-}
-
-/* ---- --busy: beside other programs' threads -------------------------------------------------- */
-
-static struct busy {
-    std::vector<std::thread> threads;
-    std::atomic<int> end;
-} busy;
-
-static void start_busy() {
-    if (opt.busy > 0) printf("beside %d threads that never wait\n", opt.busy);
-    for (int k = 0; k < opt.busy; ++k) {
-        busy.threads.emplace_back([] {
-            while (!busy.end.load(std::memory_order_relaxed)) continue;
-        });
-    }
-}
-
-static void end_busy() {
-    busy.end = 1;
-    for (std::thread &t : busy.threads) t.join();
 }
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
@@ -949,6 +920,7 @@ static int list(const std::vector<row_t> &rows) {
 }
 
 int main(int argc, char **argv) {
+    static bench_busy_t busy;
     const double began = bench_now_ms();
     parse(argc, argv);
     std::vector<row_t> rows = make_rows();
@@ -966,13 +938,14 @@ int main(int argc, char **argv) {
            opt.unknown ? ", planning by costs that it measures" : "");
     create_rig(rows);
     calibrate_all(&rows);
-    start_busy();
+    if (opt.busy > 0) printf("beside %d threads that never wait\n", opt.busy);
+    bench_busy_begin(&busy, opt.busy);
     if (opt.sweep)
         run_sweep(&rows);
     else
         run_rows(&rows, began);
     if (!opt.sweep) run_again(&rows, began);
-    end_busy();
+    bench_busy_end(&busy);
     if (!opt.sweep) (void)print_summary(rows);
     destroy_rig();
     printf("took %.0f s\n", (bench_now_ms() - began) / 1e3);
