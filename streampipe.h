@@ -7846,10 +7846,10 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
 
 /* What a function of the user's is handed in place of a slot's memory: in a checked run a block of
    its own, so that AddressSanitizer sees what it does outside of it, or when it has returned. */
-SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, const void *slot,
+SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, void *slot,
                                           size_t bytes) {
     void *block = p->request.desc.checked ? malloc(bytes + 1) : NULL;
-    if (!block) return (void *)(uintptr_t)slot;
+    if (!block) return slot;
     memcpy(block, slot, bytes);
     return block;
 }
@@ -10207,7 +10207,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 /* Replays a run that was captured. */
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
-    cudaError_t e = spipe_priv_follow_default(p);
+    cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
     if (e == cudaSuccess) e = cudaGraphLaunch(p->trial.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
@@ -10215,6 +10215,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
         p->run.at.completed = p->run.num_batches;
         return;
     }
+    spipe_priv_sync_streams(&p->streams, &again); /* it may be under way */
     (void)cudaGetLastError();
     (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO,
                           "the GPU reported an error in a replayed run: %s; set checked to learn "

@@ -1256,17 +1256,16 @@ SPIPE_API int spipe_priv_file_target_taken(const spipe_desc_t *d, const spipe_fi
 
 /* Notes the part that is added of an output; 0 = no memory. */
 SPIPE_API int spipe_priv_file_note(spipe_file_t *f) {
-    spipe_priv_file_written_t **at = &f->out.parts;
-    int noted;
+    spipe_priv_file_written_t **at = &f->out.parts, *w;
     spipe_priv_lock(f->sync);
     while (*at && (*at)->offset != f->offset) at = &(*at)->next;
-    if (!*at) { /* behind those that a run may be writing */
-        *at = (spipe_priv_file_written_t *)calloc(1, sizeof **at);
-        if (*at) (*at)->offset = f->offset;
+    w = *at ? *at : (spipe_priv_file_written_t *)calloc(1, sizeof *w);
+    if (w && !*at) { /* behind those that a run may be writing */
+        w->offset = f->offset;
+        *at = w;
     }
-    noted = *at != NULL;
     spipe_priv_unlock(f->sync);
-    return noted;
+    return w != NULL;
 }
 
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {

@@ -37,7 +37,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 /* Replays a run that was captured. */
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
-    cudaError_t e = spipe_priv_follow_default(p);
+    cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
     if (e == cudaSuccess) e = cudaGraphLaunch(p->trial.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
@@ -45,6 +45,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
         p->run.at.completed = p->run.num_batches;
         return;
     }
+    spipe_priv_sync_streams(&p->streams, &again); /* it may be under way */
     (void)cudaGetLastError();
     (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO,
                           "the GPU reported an error in a replayed run: %s; set checked to learn "

@@ -75,10 +75,10 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
 
 /* What a function of the user's is handed in place of a slot's memory: in a checked run a block of
    its own, so that AddressSanitizer sees what it does outside of it, or when it has returned. */
-SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, const void *slot,
+SPIPE_PRIV_RARE void *spipe_priv_hand_out(const spipe_priv_pipeline_t *p, void *slot,
                                           size_t bytes) {
     void *block = p->request.desc.checked ? malloc(bytes + 1) : NULL;
-    if (!block) return (void *)(uintptr_t)slot;
+    if (!block) return slot;
     memcpy(block, slot, bytes);
     return block;
 }

@@ -128,7 +128,7 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     SPIPE_CHECK(cudaSetDevice(OTHER_DEVICE));
     arm(f);
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
-    while (cudaSetDevice(0) != cudaSuccess) continue; /* if the fault was meant for this one */
+    while (cudaSetDevice(0) != cudaSuccess) (void)cudaGetLastError(); /* the fault was this one's */
     going = judge(w, f, e, &r, 0, may_give_up(p, f, way)) && run_some(w, p, f, way, runs, COUNT);
     for (i = 0; i < 2 && going && way == WAY_CHANGED; ++i) {
         going = move_host(w, p, f, &others[i]) && run_some(w, p, f, way, 1, COUNT);

@@ -64,7 +64,7 @@ static void disarm_now(void) {
 static long disarm(void) {
     disarm_now();
     if (cudaPeekAtLastError() == CALL_ERROR) {
-        tap_ok(0, "no error is left as CUDA's last one");
+        tap_ok(0, "no error is left as CUDA's last one:%s", what_now.c_str());
     }
     (void)cudaGetLastError();
     return torture_fired;
