@@ -37,7 +37,7 @@ END EXAMPLE
 
     CONTENTS (search for the anchor; the second half of the file has the code in the same order)
       1  >>doctor    finds what keeps work from overlapping on this machine
-      2  >>tune      the fastest settings here; a plan as a model
+      2  >>plan      a plan as a model
 */
 #ifndef STREAMPIPE_TOOLS_H
 #define STREAMPIPE_TOOLS_H
@@ -126,22 +126,7 @@ SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void);
 SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
                                    FILE *to);
 
-/* ---- 2 >>tune ------------------------------------------------------------------------------ */
-/*  spipe_tune -- the fastest settings for a description, found by running it on this machine.
-
-    d          in      checked first. It is run many times, so it must have inputs and outputs only:
-                       no in/out array, source, sink, or resident buffer both ways.
-    best       out     d with chunk, depth, threads, schedule and staging filled in: keep it, or
-                       write its numbers into your program. They hold for this total and machine.
-    report     out     the last run with the best settings; on failure report->failure says why; may
-                       be NULL.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, or one that cannot be run
-               many times); cudaErrorMemoryAllocation; what its first run returned.
-    Blocks     yes: for some hundred runs.
-    Threads    any.   Callback  no.   Capture  no.
-    Allocates  as spipe_pipeline_create, freed before return. */
-SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best, spipe_report_t *report);
-
+/* ---- 2 >>plan ------------------------------------------------------------------------------ */
 /*  spipe_plan_model -- make a model of a plan, so that spipe_model_run predicts its time.
 
     d          in      the description that was planned, with a count.
@@ -535,7 +520,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     return e;
 }
 
-/* ---- 2 tune: a plan as a model ------------------------------------------------------------- */
+/* ---- 2 plan: a plan as a model ------------------------------------------------------------- */
 /* The average length of a kind of span, without the last chunk's, which may be shorter; 0 if there
    are no spans. */
 SPIPE_API double spipe_priv_mean_span(const spipe_timeline_t *t, spipe_span_kind_t kind,
@@ -616,147 +601,6 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan
     if (timed) spipe_priv_model_staging(&m, d, report);
     if (plan->schedule != SPIPE_ZERO_COPY && plan->batch == 1) m.num_stages = d->num_stages;
     return m;
-}
-
-/* ---- 2 tune: the search -------------------------------------------------------------------- */
-/* What spipe_tune has found so far. */
-typedef struct spipe_priv_tuner {
-    spipe_desc_t *best;
-    spipe_report_t *report;
-    double best_ms; /* negative = nothing ran yet */
-} spipe_priv_tuner_t;
-
-/* The best of a few runs with some settings, in ms; negative if they are refused. What the pipeline
-   tries before it has chosen does not count. */
-SPIPE_API double spipe_priv_time_settings(const spipe_desc_t *d, spipe_report_t *r) {
-    enum {
-        WARM = 3,
-        RUNS = 7,
-        MOST = 40
-    };
-
-    spipe_pipeline_t *p = NULL;
-    spipe_desc_t plain = *d;
-    double best = -1.0;
-    cudaError_t e;
-    int k, timed = 0;
-    memset(r, 0, sizeof *r);
-    plain.timeline = NULL; /* recording takes time, too */
-    e = spipe_pipeline_create(&p, &plain, &r->failure);
-    for (k = 0; timed < RUNS && e == cudaSuccess; ++k) {
-        e = spipe_pipeline_run(p, r);
-        if (k < WARM || (r->trying && k < MOST)) continue;
-        if (best < 0.0 || r->wall_ms < best) best = r->wall_ms;
-        ++timed;
-    }
-    (void)spipe_pipeline_destroy(p);
-    (void)cudaGetLastError();
-    r->failure.error = e;
-    return e == cudaSuccess ? best : -1.0;
-}
-
-/* Takes settings that are faster than the best so far by more than chance. */
-SPIPE_API void spipe_priv_try_settings(spipe_priv_tuner_t *t, const spipe_desc_t *d) {
-    const double chance = 0.98;
-    spipe_report_t r;
-    double ms;
-    if (spipe_desc_check(d, NULL) != cudaSuccess) return;
-    ms = spipe_priv_time_settings(d, &r);
-    if (t->best_ms < 0.0) *t->report = r; /* the first run: return its error */
-    if (ms < 0.0 || (t->best_ms >= 0.0 && ms > chance * t->best_ms)) return;
-    *t->best = *d;
-    *t->report = r;
-    t->best_ms = ms;
-}
-
-/* A way as settings of a description. */
-SPIPE_API spipe_desc_t spipe_priv_settings(const spipe_desc_t *d, const spipe_priv_way_t *way) {
-    const size_t fill = way->fill_threads, drain = way->drain_threads;
-    spipe_desc_t s = *d;
-    if (way->batch == 1) {
-        s.chunk = way->chunk;
-        s.depth = way->depth;
-    }
-    if (fill + drain > 0) s.threads = fill > drain ? fill : drain;
-    s.schedule = way->schedule;
-    if (way->staging != SPIPE_STAGING_AUTO) s.staging = way->staging;
-    return s;
-}
-
-/* Runs every way that the planner lists for one kind of staging, which may be AUTO. */
-SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_desc_t *d,
-                                          spipe_staging_t staging) {
-    enum {
-        MOST = 12
-    };
-
-    spipe_priv_request_t r;
-    spipe_priv_way_t ways[MOST];
-    spipe_priv_work_t w;
-    spipe_desc_t asked = *d;
-    spipe_plan_t plan;
-    size_t num, k;
-    asked.staging = staging;
-    memset(&r, 0, sizeof r);
-    SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&r.device), &t->report->failure));
-    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, SPIPE_PRIV_KEPT_BY_USER, &t->report->failure));
-    w = spipe_priv_request_work(&r, -1.0);
-    spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
-    w = spipe_priv_request_work(&r, -1.0);
-    num = spipe_priv_request_plan(&r, &w, ways, MOST, &plan);
-    for (k = 0; k < num; ++k) {
-        const spipe_desc_t s = spipe_priv_settings(&asked, &ways[k]);
-        if (!ways[k].replay) spipe_priv_try_settings(t, &s);
-    }
-    return cudaSuccess;
-}
-
-/* Returns 1 if a run changes nothing that the next run reads. */
-SPIPE_API cudaError_t spipe_priv_may_tune(const spipe_desc_t *d, spipe_failure_t *f) {
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &d->buffers[i];
-        const int both = b->resident == (SPIPE_UPLOAD | SPIPE_DOWNLOAD);
-        const int kept = b->kind == SPIPE_RESIDENT && both;
-        const int hosted = spipe_priv_is_sequential(b);
-        if (!kept && !hosted && b->kind != SPIPE_INOUT) continue;
-        return spipe_priv_refuse(f, cudaErrorInvalidValue,
-                                 "buffer %d (%s): tuning runs again and again, which this buffer "
-                                 "would notice; tune with an input and an output array",
-                                 i, spipe_priv_kind_name(b->kind));
-    }
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
-                                 spipe_report_t *report) {
-    spipe_report_t own;
-    spipe_priv_tuner_t t;
-    spipe_desc_t by_slot;
-    if (!report) report = &own;
-    memset(report, 0, sizeof *report);
-    if (!best) {
-        return spipe_priv_refuse(&report->failure, cudaErrorInvalidValue,
-                                 "there is no description to put the best one into");
-    }
-    SPIPE_TRY(spipe_desc_check(d, &report->failure));
-    SPIPE_TRY(spipe_priv_may_tune(d, &report->failure));
-    *best = *d;
-    t.best = best;
-    t.report = report;
-    t.best_ms = -1.0;
-    spipe_priv_try_settings(&t, d); /* unchanged: the library's own choice */
-    if (t.best_ms < 0.0) return report->failure.error;
-    best->chunk = report->chunk;
-    SPIPE_TRY(spipe_priv_try_ways(&t, d, d->staging));
-    if (report->staged && d->staging == SPIPE_STAGING_AUTO) {
-        SPIPE_TRY(spipe_priv_try_ways(&t, d, SPIPE_STAGING_REGISTER));
-        SPIPE_TRY(spipe_priv_try_ways(&t, d, SPIPE_STAGING_DIRECT));
-    }
-    by_slot = *best;
-    by_slot.schedule = SPIPE_DEPTH_FIRST;
-    if (d->schedule == SPIPE_SCHEDULE_AUTO) spipe_priv_try_settings(&t, &by_slot);
-    return cudaSuccess;
 }
 
 #endif /* STREAMPIPE_TOOLS_H */

@@ -559,7 +559,7 @@ static void test_tools(const std::string &folder, FILE *null) {
     spipe_costs_t costs;
     char line[SPIPE_COSTS_LINE_BYTES];
     double ms = 0.0;
-    spipe_desc_t best, d = plain();
+    spipe_desc_t d = plain();
     cudaStream_t streams[2];
     use(1);
     for (cudaStream_t &s : streams) SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
@@ -599,8 +599,7 @@ static void test_tools(const std::string &folder, FILE *null) {
     m.count = m.chunk = 1000;
     m.in_bytes = 4000;
     CALL(spipe_model_run(&m, NULL, &ms));
-    CALL(spipe_tune(&d, &best, &r));
-    tap_ok(went_well() && ms > 0.0, "plans, models and the search for settings");
+    tap_ok(went_well() && ms > 0.0, "plans and models");
     for (cudaStream_t s : streams) SPIPE_CHECK(cudaStreamDestroy(s));
 }
 

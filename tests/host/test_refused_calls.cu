@@ -283,13 +283,6 @@ static void try_timeline(void) {
     (void)REPORTS(spipe_run(&d, &r), r);
 }
 
-static void try_tune(void) {
-    spipe_desc_t d = with_stage(pinned), best;
-    spipe_report_t r;
-    d.chunk = SPIPE_AUTO;
-    (void)REPORTS(spipe_tune(&d, &best, &r), r);
-}
-
 /* ---- each of them, with each call failing once ----------------------------------------------- */
 typedef struct attempt {
     const char *what;
@@ -314,8 +307,7 @@ static const attempt_t attempts[] = {{"streams and their pools", try_streams, 1}
                                      {"two GPUs", try_devices, 5},
                                      {"resources of two GPUs", try_devices_resources, 1},
                                      {"the checklist", try_doctor, 5},
-                                     {"a timeline", try_timeline, 5},
-                                     {"tuning", try_tune, 37}};
+                                     {"a timeline", try_timeline, 5}};
 
 static long calls_of(const attempt_t *a) {
     hostcuda_calls_reset();

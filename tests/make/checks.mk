@@ -88,7 +88,7 @@ heading = @echo "== $(1)"
 
 # Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
 # as in the other programs, and an example whose matrix product takes 20 s there.
-NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers \
+NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_bench_numbers \
     tests/host/test_closed_forms examples/16_inference)
 # What `make check-all` leaves out of a sanitizer's build besides (LEFT_OUT=yes); `make sanitize` and
 # `make test SAN=...` have it. test_large skips itself in both, so it need not be compiled there.
@@ -124,7 +124,7 @@ LEFT_OUT_thread += $(addprefix tests/cli/,entropy_map.sh y4m_filter.sh)
 # Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
 # test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
 # tests in six surroundings; ThreadSanitizer has it.
-LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
+LEFT_OUT_address += $(addprefix tests/test_,choices verdict plan kernels_reductions devices)
 LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
 # Runs beside others, and on several GPUs: both tortures and test_resources have their memory, ThreadSanitizer them.
 LEFT_OUT_address += $(addprefix tests/test_,beside devices_resources)
