@@ -1,25 +1,21 @@
-/*  29_costs.cu -- how long will a run take? A machine's costs, a plan, a model, and real runs.
+/*  29_costs.cu -- how long will a run take? A machine's costs, a plan, and runs.
 
     nvcc -O3 -I.. -I../extras -o costs 29_costs.cu && ./costs [costs.txt]
                                                                      (without a GPU: make examples)
     You learn   spipe_costs_t says what copies, launches and threads take on a machine: the library
                 has a row for some; others are measured in under a second and kept as a line of
-                text. spipe_plan chooses by these costs, without running anything. spipe_model_run
-                simulates the plan, also for GPUs that you do not have. A kept pipeline
-                tries other plans in its first runs.
-    Mind        a plan is only as good as its costs, and a model only as good as the kernel's time
-                you give it, so compare with a run. Without a GPU the runs are modelled, so what
-                a kept pipeline finds holds for that model only.
+                text. spipe_plan chooses by these costs, without running anything. A kept
+                pipeline tries other plans in its first runs. hostcuda runs it without a GPU, on a
+                modelled clock, also that of a GPU that you do not have.
+    Mind        a plan is only as good as its costs, so compare with a run. What a kept pipeline
+                finds on a modelled clock holds for that model only.
     Expect      (hostcuda) costs of H200, read back from a line: the same
                 planned: chunks of 131072, 4 slots, engines
-                a model of h200: 0.093 ms, of k20c: 0.524 ms
                 a run of it: 0.088 ms
                 kept, after its trials: chunks of 104864, engines, ~0.082 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 #include "streampipe_measure.h"
-#include "streampipe_model.h"
-#include "streampipe_tools.h"
 
 enum {
     N = EX_HOSTCUDA ? 1 << 19 : 32 << 20,
@@ -51,18 +47,6 @@ static spipe_costs_t find_costs(const char *path, int *right) {
     return costs;
 }
 
-/* What a model of a GPU says of this plan. */
-static double modelled_ms(const spipe_desc_t *d, const spipe_plan_t *plan, const char *gpu,
-                          double kernel_ms) {
-    double ms = 0;
-    spipe_model_t m = spipe_plan_model(d, plan, NULL);
-    if (m.num_stages == 0) m = spipe_model_default();
-    m.device = spipe_model_preset(gpu);
-    m.stage_ms[0] = kernel_ms;
-    SPIPE_CHECK(spipe_model_run(&m, NULL, &ms));
-    return ms;
-}
-
 int main(int argc, char **argv) {
     const size_t bytes = N * sizeof(unsigned);
     unsigned *x, *y, *dev;
@@ -76,8 +60,7 @@ int main(int argc, char **argv) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));
     SPIPE_CHECK(cudaMalloc((void **)&dev, bytes));
     ex_fill(x, N);
-    const double copy_ms = ex_copy_ms(dev, x, bytes);
-    unsigned steps = ex_busy_steps(dev, N, copy_ms);
+    unsigned steps = ex_busy_steps(dev, N, ex_copy_ms(dev, x, bytes));
     SPIPE_CHECK(cudaFree(dev));
 
     spipe_desc_t d = spipe_desc_default();
@@ -90,9 +73,6 @@ int main(int argc, char **argv) {
     SPIPE_CHECK(spipe_plan(&d, 1, &plan, NULL));
     printf("planned: chunks of %zu, %zu slots, %s\n", plan.chunk, plan.depth,
            spipe_schedule_name(plan.schedule));
-    const double kernel_ms = copy_ms * (double)plan.chunk / N;
-    printf("a model of h200: %.3f ms, of k20c: %.3f ms\n",
-           modelled_ms(&d, &plan, "h200", kernel_ms), modelled_ms(&d, &plan, "k20c", kernel_ms));
 
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     SPIPE_CHECK(spipe_pipeline_run(p, NULL)); /* the first run loads the kernels */

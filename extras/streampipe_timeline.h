@@ -6,7 +6,7 @@
     SVG, HTML and Chrome trace. For C99, C++11 and CUDA C++. MIT licence.
 
     USE IT   Copy it beside streampipe.h and #include it. There is nothing to define, and nothing
-             more to link. streampipe_model.h and streampipe_tools.h include it.
+             more to link. streampipe_tools.h includes it.
 
     A COMPLETE PROGRAM       nvcc -O3 -o why why.cu
 BEGIN EXAMPLE why.cu
@@ -122,10 +122,10 @@ typedef struct spipe_timeline {
     const char *stage_names[SPIPE_MAX_STAGES];
     char device[64];
     const char *title;  /* yours: which run it is, for the pictures (default: NULL, not said) */
-    char verdict[1600]; /* as in the run's report; empty where spipe_model_run filled the rest */
+    char verdict[1600]; /* as in the run's report; empty where the caller filled the rest */
 } spipe_timeline_t;
 
-/*  spipe_timeline_default -- an empty timeline, for desc.timeline or spipe_model_run to fill.
+/*  spipe_timeline_default -- an empty timeline, for desc.timeline to fill.
 
     Each run overwrites it with its spans, sorted by begin, and fills timed_ms and all fields after
     it in the run's report. A run that fails fills in what was done until then. Runs with a timeline
@@ -163,7 +163,7 @@ typedef enum spipe_cause {
 /* ---- 3 >>pictures -------------------------------------------------------------------------- */
 /*  spipe_timeline_print -- a chart of the timeline for a terminal.
 
-    timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
+    timeline   in      filled by a run, or by the caller; spans in any order. Spans whose times
                        are not numbers are left out and counted.
     to         in      an open file.
     columns    in      width of the chart in characters; at least 40 and at most 400 are used.
@@ -179,7 +179,7 @@ SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FIL
     that you can compare two runs on one scale.
     spipe_timeline_write_trace -- a Chrome trace for Perfetto, chrome://tracing and speedscope.
 
-    timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
+    timeline   in      filled by a run, or by the caller; spans in any order. Spans whose times
                        are not numbers are left out and counted.
     path       in      the file; an old one is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;

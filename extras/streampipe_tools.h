@@ -1,48 +1,29 @@
-/*  streampipe_tools.h 0.2.0 -- why nothing overlaps here, and which settings are fastest.
+/*  streampipe_tools.h 0.2.0 -- why nothing overlaps here.
 
-    An optional companion of streampipe.h: a doctor that examines a device, a pointer and streams; a
-    search for the fastest settings; and a plan as a model. It includes streampipe_model.h, which
-    predicts how long a pipeline takes, and streampipe_timeline.h, which says what a run did. For
-    C99, C++11 and CUDA C++. MIT licence.
+    An optional companion of streampipe.h: a doctor that examines a device, a pointer and streams.
+    It includes streampipe_timeline.h, which says what a run did. For C99, C++11 and CUDA C++. MIT
+    licence.
 
-    USE IT   copy the three headers beside streampipe.h and #include this one. There is nothing to
-             define or to link.
+    USE IT   copy both headers beside streampipe.h and #include this one. There is nothing to define
+             or to link.
 
-    A COMPLETE PROGRAM       gcc -std=c99 picture.c -lcudart -lpthread
-BEGIN EXAMPLE picture.c
+    A COMPLETE PROGRAM       gcc -std=c99 doctor.c -lcudart -lpthread
+BEGIN EXAMPLE doctor.c
     #include "streampipe_tools.h"
 
     int main(void) {
-        static spipe_span_t spans[1000];
-        spipe_timeline_t    t = spipe_timeline_default();
-        spipe_model_t       m = spipe_model_default();
-        double              ms;
-        t.spans = spans;
-        t.capacity = 1000;
-        m.device = spipe_model_preset("h200");
-        m.count = 64 << 20;                    // elements
-        m.chunk = 8 << 20;                     // elements in a chunk: 8 chunks
-        m.in_bytes = m.out_bytes = 32 << 20;   // of a chunk: an element is a float
-        m.num_stages = 1;
-        m.stage_ms[0] = 0.6;                   // a kernel, for one chunk
-        SPIPE_CHECK(spipe_model_run(&m, &t, &ms));
-        SPIPE_CHECK(spipe_timeline_print(&t, stdout, 100));
-        SPIPE_CHECK(spipe_timeline_write_svg(&t, "timeline.svg"));
-        SPIPE_CHECK(spipe_timeline_write_html(&t, "timeline.html"));   // zooms
-        SPIPE_CHECK(spipe_timeline_write_trace(&t, "timeline.json"));  // for ui.perfetto.dev
-        SPIPE_CHECK(spipe_doctor(NULL, NULL, stdout));                 // why nothing overlaps
+        SPIPE_CHECK(spipe_doctor(NULL, NULL, stdout));
         return 0;
     }
 END EXAMPLE
 
     CONTENTS (search for the anchor; the second half of the file has the code in the same order)
       1  >>doctor    finds what keeps work from overlapping on this machine
-      2  >>plan      a plan as a model
 */
 #ifndef STREAMPIPE_TOOLS_H
 #define STREAMPIPE_TOOLS_H
 
-#include "streampipe_model.h"
+#include "streampipe_timeline.h"
 #if SPIPE_VERSION != 200
 #error "streampipe_tools.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
 #endif
@@ -125,23 +106,6 @@ typedef struct spipe_checkup {
 SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void);
 SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
                                    FILE *to);
-
-/* ---- 2 >>plan ------------------------------------------------------------------------------ */
-/*  spipe_plan_model -- make a model of a plan, so that spipe_model_run predicts its time.
-
-    d          in      the description that was planned, with a count.
-    plan       in      from spipe_plan or spipe_pipeline_plan.
-    report     in      of a run of this plan that d->timeline recorded: then the model also knows
-                       how long each stage took for a chunk and, from the timeline's spans, how fast
-                       host threads and the copies beside them were. NULL = there is none.
-    Returns    the model. Assign what a plan cannot know: stage_ms, the times of the stages for a
-               full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is that
-               of the costs' row, or "ideal" if there is none. For batches of small chunks,
-               SPIPE_ZERO_COPY and stages that do not form a chain there is no model; num_stages is
-               0 then.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
-SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan_t *plan,
-                                         const spipe_report_t *report);
 
 /* ============================================================================================
    >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
@@ -518,89 +482,6 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     const cudaError_t e = spipe_priv_doctor_all(d, checkup, to);
     spipe_priv_depart(&visit);
     return e;
-}
-
-/* ---- 2 plan: a plan as a model ------------------------------------------------------------- */
-/* The average length of a kind of span, without the last chunk's, which may be shorter; 0 if there
-   are no spans. */
-SPIPE_API double spipe_priv_mean_span(const spipe_timeline_t *t, spipe_span_kind_t kind,
-                                      size_t chunks) {
-    double sum = 0.0;
-    size_t k, n = 0;
-    for (k = 0; t && k < t->num_spans; ++k) {
-        const spipe_span_t *s = &t->spans[k];
-        if (s->kind != kind || s->end_ms < s->begin_ms) continue;
-        if (chunks > 1 && s->chunk + 1 >= chunks) continue;
-        sum += s->end_ms - s->begin_ms;
-        ++n;
-    }
-    return n > 0 ? sum / (double)n : 0.0;
-}
-
-/* If host threads fill and drain slots, they and the copies share the host's memory. So the times
-   measured beside each other are used, not those of each alone. */
-SPIPE_API void spipe_priv_model_staging(spipe_model_t *m, const spipe_desc_t *d,
-                                        const spipe_report_t *r) {
-    const spipe_timeline_t *t = d->timeline;
-    const double fill = spipe_priv_mean_span(t, SPIPE_SPAN_FILL, r->chunks_done);
-    const double drain = spipe_priv_mean_span(t, SPIPE_SPAN_DRAIN, r->chunks_done);
-    const double in = spipe_priv_mean_span(t, SPIPE_SPAN_IN, r->chunks_done);
-    const double out = spipe_priv_mean_span(t, SPIPE_SPAN_OUT, r->chunks_done);
-    const double in_bytes = in - m->copies_in * m->device.copy_lost_us * 1e-3;
-    const double out_bytes = out - m->copies_out * m->device.copy_lost_us * 1e-3;
-    if (fill > 0.0) m->fill_gbps = m->in_bytes / fill * 1e-6;
-    if (drain > 0.0) m->drain_gbps = m->out_bytes / drain * 1e-6;
-    if (fill <= 0.0 && drain <= 0.0) return;
-    if (in_bytes > 0.0) m->device.h2d_gbps = m->in_bytes / in_bytes * 1e-6;
-    if (out_bytes > 0.0) m->device.d2h_gbps = m->out_bytes / out_bytes * 1e-6;
-    m->device.both_ways = 1.0; /* these times include it */
-}
-
-SPIPE_API void spipe_priv_model_buffers(spipe_model_t *m, const spipe_desc_t *d, size_t chunk) {
-    int i;
-    m->copies_in = 0;
-    m->copies_out = 0;
-    for (i = 0; i < d->num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &d->buffers[i];
-        const double bytes = (double)b->elem_bytes * (double)chunk;
-        if (spipe_priv_goes_in(b)) {
-            m->in_bytes += bytes;
-            ++m->copies_in;
-        }
-        if (spipe_priv_goes_out(b)) {
-            m->out_bytes += bytes;
-            ++m->copies_out;
-        }
-    }
-}
-
-SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan_t *plan,
-                                         const spipe_report_t *report) {
-    spipe_model_t m = spipe_model_default();
-    const int timed = report && report->chunks_done > 0 && report->timed_ms > 0.0;
-    int i;
-    if (!d || !plan || spipe_desc_check(d, NULL) != cudaSuccess || spipe_priv_endless(d)) return m;
-    m.count = spipe_priv_desc_count(d);
-    m.chunk = plan->chunk;
-    m.depth = plan->depth;
-    m.schedule = plan->schedule;
-    if (plan->staging == SPIPE_STAGING_COPY) {
-        m.fill_threads = (int)plan->fill_threads;
-        m.drain_threads = (int)plan->drain_threads;
-    }
-    spipe_priv_model_buffers(&m, d, plan->chunk);
-    if (spipe_priv_names(plan->costs, "h200")) m.device = spipe_model_preset("h200");
-    if (spipe_priv_names(plan->costs, "h100")) m.device = spipe_model_preset("h100");
-    for (i = 0; i < d->num_stages; ++i) {
-        if (spipe_priv_stage_deps(d, i) != (i > 0 ? SPIPE_BIT(i - 1) : 0)) return m;
-        if (d->stages[i].ordered) m.kernel_streams = 1;
-        m.stage_names[i] = d->stages[i].name;
-        m.stage_host[i] = d->stages[i].host;
-        if (timed) m.stage_ms[i] = report->stage_ms[i] / (double)report->chunks_done;
-    }
-    if (timed) spipe_priv_model_staging(&m, d, report);
-    if (plan->schedule != SPIPE_ZERO_COPY && plan->batch == 1) m.num_stages = d->num_stages;
-    return m;
 }
 
 #endif /* STREAMPIPE_TOOLS_H */

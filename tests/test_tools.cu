@@ -14,24 +14,6 @@ static double not_a_number, infinite;
 static char folder[] = "/tmp/spipe_tools_XXXXXX";
 static const char *hostile = "a<b>&\"c'\\\x01\x1b[31m\xff\xc3\xa9\xed\xa0\x80</script>]]>";
 
-/* A run as the model sees it; spans has room for all. */
-static spipe_timeline_t modelled(size_t chunks, spipe_span_t *spans, size_t capacity) {
-    spipe_timeline_t t = spipe_timeline_default();
-    spipe_model_t m = spipe_model_default();
-    m.device = spipe_model_preset("h200");
-    m.count = chunks * 1024 - 300;
-    m.chunk = 1024;
-    m.in_bytes = m.out_bytes = 4 << 20;
-    m.num_stages = 2;
-    m.stage_names[0] = "blur";
-    m.stage_ms[0] = 0.05;
-    m.stage_ms[1] = 0.02; /* without a name */
-    t.spans = spans;
-    t.capacity = capacity;
-    SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
-    return t;
-}
-
 static spipe_span_t span(spipe_span_kind_t kind, int stage, int stream, size_t chunk, double begin,
                          double end) {
     spipe_span_t s;
@@ -42,6 +24,33 @@ static spipe_span_t span(spipe_span_kind_t kind, int stage, int stream, size_t c
     s.begin_ms = begin;
     s.end_ms = end;
     return s;
+}
+
+/* A run of two stages, the second without a name: each step of a chunk after the one before, and
+   after the same step of the chunk before. spans has room for all. */
+static spipe_timeline_t modelled(size_t chunks, spipe_span_t *spans, size_t capacity) {
+    static const double ms[] = {0.08, 0.05, 0.02, 0.08};
+    spipe_timeline_t t = spipe_timeline_default();
+    double ended[4] = {0.0};
+    for (size_t chunk = 0; chunk < chunks; ++chunk) {
+        double end = 0.0;
+        for (int step = 0; step < 4; ++step) {
+            const double begin = end > ended[step] ? end : ended[step];
+            spipe_span_kind_t kind = step == 0 ? SPIPE_SPAN_IN : SPIPE_SPAN_OUT;
+            if (step == 1 || step == 2) kind = SPIPE_SPAN_STAGE;
+            end = ended[step] = begin + ms[step];
+            spans[t.num_spans++] =
+                span(kind, kind == SPIPE_SPAN_STAGE ? step - 1 : -1, 0, chunk, begin, end);
+        }
+    }
+    t.spans = spans;
+    t.capacity = capacity;
+    t.num_stages = 2;
+    t.stage_names[0] = "blur";
+    t.modelled = 1;
+    t.wall_ms = ended[3];
+    snprintf(t.device, sizeof t.device, "h200");
+    return t;
 }
 
 /* What no run should give: every sort of wrong number, overlaps, odd names. */

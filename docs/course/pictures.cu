@@ -4,7 +4,6 @@
     In the lessons on streams each stream carries one chunk, so that a colour is a stream.       */
 #include "hostcuda.h"
 #include "streampipe_kernels.cuh"
-#include "streampipe_model.h"
 #include "streampipe_timeline.h"
 
 enum {
@@ -537,22 +536,12 @@ static void cpu_step(const char *name, size_t threads) {
     run_and_draw(&d, name);
 }
 
-/* What the model says of eight chunks on a GPU that is not here. */
-static void model_of(const char *name, const char *gpu) {
-    static spipe_span_t spans[MOST];
-    spipe_timeline_t t = spipe_timeline_default();
-    spipe_model_t m = spipe_model_default();
-    m.device = spipe_model_preset(gpu);
-    m.count = BYTES;
-    m.chunk = BYTES / 8;
-    m.in_bytes = m.out_bytes = (double)m.chunk;
-    m.num_stages = 1;
-    m.stage_ms[0] = 0.1;
-    m.stage_names[0] = "kernel";
-    t.spans = spans;
-    t.capacity = MOST;
-    SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
-    write_picture(&t, name);
+/* Eight chunks on a GPU that is not here. */
+static void pipeline_on(const char *name, const char *gpu) {
+    const hostcuda_profile_t old = hostcuda_get_profile(0), p = hostcuda_profile(gpu);
+    SPIPE_CHECK(hostcuda_set_profile(0, &p));
+    pipeline(name, 8, SPIPE_AUTO, work_stage);
+    SPIPE_CHECK(hostcuda_set_profile(0, &old));
 }
 
 static void draw_all(void) {
@@ -599,8 +588,8 @@ static void draw_all(void) {
     batches("25_batches_of_eight", 8);
     cpu_step("27_one_thread", 1);
     cpu_step("27_four_threads", 4);
-    model_of("29_model_h200", "h200");
-    model_of("29_model_c2050", "c2050");
+    pipeline_on("29_on_h200", "h200");
+    pipeline_on("29_on_c2050", "c2050");
 }
 
 int main(int argc, char **argv) {

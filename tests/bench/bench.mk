@@ -75,9 +75,6 @@ $(VERSUS_SIDES): %.so: %.cu.o ; $(Q)$(LINK_side)
 bench-versus: $(VERSUS) $(VERSUS_SIDES) ## on a GPU: the header of OLD_COMMIT beside this one, 336 kinds of work; under 10 minutes
 	@$(VERSUS) $(VERSUS_ARGS) || [ $$? = 77 ]
 
-bench-model: $(BUILD)/tests/bench/model ## on a GPU: the model's predicted times beside measured times
-	$(BUILD)/tests/bench/model
-
 bench-files: $(BUILD)/tests/bench/files $(BUILD)/examples/14_loader ## on a GPU: files, against threads by hand, fio and more; which targets are met; BENCH_ARGS=--quick, --folder F
 	@$(BUILD)/tests/bench/files $(BENCH_ARGS) || [ $$? = 77 ]
 

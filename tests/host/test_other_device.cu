@@ -7,7 +7,6 @@
 #include "streampipe_devices.h"
 #include "streampipe_files.h"
 #include "streampipe_measure.h"
-#include "streampipe_model.h"
 #include "streampipe_timeline.h"
 #include "streampipe_tools.h"
 #include "tap.h"
@@ -551,14 +550,12 @@ static void test_tools(const std::string &folder, FILE *null) {
     static spipe_span_t spans[1000];
     spipe_timeline_t t = spipe_timeline_default();
     spipe_doctor_desc_t doctor = GET(spipe_doctor_default());
-    spipe_model_t m = GET(spipe_model_default());
     spipe_checkup_t checkup;
     spipe_report_t r;
     spipe_plan_t plan;
     spipe_device_t facts;
     spipe_costs_t costs;
     char line[SPIPE_COSTS_LINE_BYTES];
-    double ms = 0.0;
     spipe_desc_t d = plain();
     cudaStream_t streams[2];
     use(1);
@@ -592,14 +589,9 @@ static void test_tools(const std::string &folder, FILE *null) {
     d.timeline = NULL;
     SPIPE_CHECK(spipe_plan(&d, 0, &plan, NULL));
     CALL(spipe_plan_print(&plan, null));
-    (void)GET(spipe_plan_model(&d, &plan, NULL));
     (void)GET(spipe_schedule_name(SPIPE_ENGINES));
     (void)GET(spipe_blocks((size_t)1, 1u));
-    m.device = GET(spipe_model_preset("h200"));
-    m.count = m.chunk = 1000;
-    m.in_bytes = 4000;
-    CALL(spipe_model_run(&m, NULL, &ms));
-    tap_ok(went_well() && ms > 0.0, "plans and models");
+    tap_ok(went_well(), "plans");
     for (cudaStream_t s : streams) SPIPE_CHECK(cudaStreamDestroy(s));
 }
 
@@ -626,7 +618,6 @@ static void test_all(void) {
                                           "extras/streampipe_devices.h",
                                           "extras/streampipe_files.h",
                                           "extras/streampipe_measure.h",
-                                          "extras/streampipe_model.h",
                                           "extras/streampipe_timeline.h",
                                           "extras/streampipe_tools.h"};
     for (const char *header : headers) {

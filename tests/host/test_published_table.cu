@@ -8,7 +8,6 @@
     the kernel's. What the profiles say of the devices, and why, stands in hostcuda_clock.cpp. */
 #include "hostcuda.h"
 #include "pipe_common.h"
-#include "streampipe_tools.h"
 
 enum {
     STREAMS = 4,
@@ -166,21 +165,6 @@ static int same_picture(const hostcuda_op_t *a, size_t na, const hostcuda_op_t *
     return 1;
 }
 
-/* What spipe_model says of the same device, with no runtime at all. */
-static double by_model(const published_t *row, double kernel_ms, spipe_schedule_t schedule) {
-    spipe_model_t m = spipe_model_default();
-    double ms = -1.0;
-    m.device = spipe_model_preset(row->name);
-    m.count = count;
-    m.chunk = part;
-    m.in_bytes = m.out_bytes = (double)(part * sizeof(float));
-    m.num_stages = 1;
-    m.stage_ms[0] = kernel_ms / STREAMS;
-    m.schedule = schedule;
-    SPIPE_CHECK(spipe_model_run(&m, NULL, &ms));
-    return ms;
-}
-
 /* Sets the kernel so that the sequential run takes what was published; gives its ms. */
 static double set_kernel(const bench_t *b, const published_t *row) {
     hostcuda_kernel_time(work, 0.0, 0.0);
@@ -213,8 +197,6 @@ static void test_card(const published_t *row) {
         tap_ok(near(pipe_ms, ms, 0.01) && same_picture(plain, num_plain, pipe, num_pipe),
                "%s V%d: %s with four slots gives the same picture", row->name, v,
                spipe_schedule_name(schedule));
-        tap_ok(near(by_model(row, kernel_ms, schedule), ms, 0.005),
-               "%s V%d: spipe_model says the same within 0.5 %%", row->name, v);
     }
     SPIPE_CHECK(bench_destroy(&b));
 }

@@ -111,7 +111,7 @@ LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins cost
 # Lessons without a pipeline: all threads are hostcuda's, and its own tests have those. The others without
 # one, which take less time, stay.
 LEFT_OUT_thread += $(addprefix examples/,10_priorities 12_pitfalls)
-# They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
+# They print what test_published_table and test_plan check, from pipelines like those of the others.
 LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table 29_costs)
 # Streams and events of their own, without a thread: test_streams, test_hostcuda and examples 2 and 11 have both.
 LEFT_OUT_thread += $(addprefix examples/,01_streams 15_requests)

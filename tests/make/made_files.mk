@@ -20,7 +20,6 @@ charts: ## from tests/bench/results/*.json: the charts of docs/PERFORMANCE.md, t
 	@mkdir -p docs/pictures build && tests/bench/charts docs/pictures
 	@tests/bench/tables tests/bench/RESULTS.md > build/RESULTS.md && \
 	    { cmp -s build/RESULTS.md tests/bench/RESULTS.md || cp build/RESULTS.md tests/bench; }
-	@+$(submake) BACKEND=host SAN= build/host/tests/docs/draw_overlap && build/host/tests/docs/draw_overlap docs/pictures/overlap.svg
 
 .PHONY: format
 format: ## run clang-format on the files whose layout lint checks (LAYOUT in tests/make/programs.mk)
