@@ -1379,13 +1379,14 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
         t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
     }
     t->visit = *visit;
-    e = spipe_priv_team_follow_default(d);
-    if (e != cudaSuccess) {
+    e = spipe_desc_check(d, &r->failure);
+    if (e == cudaSuccess && (e = spipe_priv_team_follow_default(d)) != cudaSuccess) {
         (void)spipe_priv_refuse(&r->failure, e, "waiting for the default stream failed: %s",
                                 cudaGetErrorString(e));
-    } else if (t->num == 1) {
+    }
+    if (e == cudaSuccess && t->num == 1) {
         e = spipe_priv_devices_one(d, t->members[0].device, r, visit);
-    } else {
+    } else if (e == cudaSuccess) {
         e = spipe_priv_devices_many(t, r);
         visit->thrown = t->outcome.thrown;
     }

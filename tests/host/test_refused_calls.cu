@@ -337,6 +337,19 @@ static void test(const attempt_t *a) {
     if (num_silent) tap_note("none by %s", who_is_silent);
 }
 
+/* A description that is wrong is refused before anything in it is used. */
+static void test_wrong(int num_devices) {
+    spipe_desc_t d = with_stage(pinned);
+    spipe_report_t r;
+    if (num_devices > 0) spipe_devices_all(&d);
+    d.num_buffers = 1000;
+    hostcuda_calls_reset();
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaErrorInvalidValue && hostcuda_calls("cudaPointerGetAttributes") == 0,
+           "1000 buffers, %d GPUs: refused, and no array is looked at: %s", num_devices,
+           r.failure.message);
+}
+
 int main(int argc, char **argv) {
     size_t k;
     int i;
@@ -349,6 +362,8 @@ int main(int argc, char **argv) {
     for (k = 0; k < sizeof attempts / sizeof *attempts; ++k) {
         if (argc < 2 || strstr(attempts[k].what, argv[1])) test(&attempts[k]);
     }
+    test_wrong(0);
+    test_wrong(2);
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */
