@@ -1357,13 +1357,15 @@ SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
 /* spipe_run calls this for a description with devices. */
 SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report,
                                              spipe_priv_visit_t *visit) {
-    spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
+    spipe_priv_team_t *t;
     spipe_report_t own, *r;
     cudaError_t e;
     int i, there = d->devices.num;
     memset(&own, 0, sizeof own);
     r = report ? report : &own;
     *r = own;
+    SPIPE_TRY(spipe_desc_check(d, &r->failure));
+    t = (spipe_priv_team_t *)calloc(1, sizeof *t);
     if (!t) return spipe_priv_refuse(&r->failure, cudaErrorMemoryAllocation, "no memory");
     if (there == 0 && (e = cudaGetDeviceCount(&there)) != cudaSuccess) {
         (void)cudaGetLastError();
@@ -1379,14 +1381,13 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
         t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
     }
     t->visit = *visit;
-    e = spipe_desc_check(d, &r->failure);
-    if (e == cudaSuccess && (e = spipe_priv_team_follow_default(d)) != cudaSuccess) {
+    e = spipe_priv_team_follow_default(d);
+    if (e != cudaSuccess) {
         (void)spipe_priv_refuse(&r->failure, e, "waiting for the default stream failed: %s",
                                 cudaGetErrorString(e));
-    }
-    if (e == cudaSuccess && t->num == 1) {
+    } else if (t->num == 1) {
         e = spipe_priv_devices_one(d, t->members[0].device, r, visit);
-    } else if (e == cudaSuccess) {
+    } else {
         e = spipe_priv_devices_many(t, r);
         visit->thrown = t->outcome.thrown;
     }
