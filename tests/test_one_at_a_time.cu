@@ -1,6 +1,7 @@
 /*  test_one_at_a_time.cu -- objects that allow one call at a time see a second one, on another
     thread or within the first, and refuse it before it does anything: a timeline in two runs, a
     timer, a scope, and whatever is destroyed while another thread uses it. */
+#include "gate.h"
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 
@@ -13,35 +14,6 @@ enum {
     N = 4000,
     THREADS = 3
 };
-
-/* ---- A gate that the first call waits behind ------------------------------------------------- */
-static struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int open, waiting;
-} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
-
-static void pass(void) {
-    pthread_mutex_lock(&gate.lock);
-    ++gate.waiting;
-    pthread_cond_broadcast(&gate.changed);
-    while (!gate.open) pthread_cond_wait(&gate.changed, &gate.lock);
-    --gate.waiting;
-    pthread_mutex_unlock(&gate.lock);
-}
-
-static void set_gate(int open) {
-    pthread_mutex_lock(&gate.lock);
-    gate.open = open;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.lock);
-}
-
-static void await_one(void) {
-    pthread_mutex_lock(&gate.lock);
-    while (gate.waiting == 0) pthread_cond_wait(&gate.changed, &gate.lock);
-    pthread_mutex_unlock(&gate.lock);
-}
 
 static pthread_t start(void *(*fn)(void *), void *user) {
     pthread_t t;
@@ -57,7 +29,7 @@ static cudaError_t copy(const spipe_chunk_t *c, size_t *calls) {
     if (calls)
         ++*calls;
     else if (c->index == 1)
-        pass();
+        gate_pass();
     return cudaMemcpyAsync(c->data[1], c->data[0], c->count * sizeof *x, cudaMemcpyDefault,
                            c->stream);
 }
@@ -100,16 +72,16 @@ static void test_timeline(void) {
     t.spans = spans;
     t.capacity = 200;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    set_gate(0);
+    gate_set(0);
     first = start(first_run, &t);
-    await_one();
+    gate_await(1);
     e = spipe_run(&d, &r);
     tap_ok(told(e, &r.failure), "a run refuses a timeline that another is filling: %s",
            r.failure.message);
     e = spipe_pipeline_run(p, &r);
     tap_ok(told(e, &r.failure) && r.count_done == 0, "so does a kept pipeline");
     tap_ok(num_calls == 0 && z[0] == 0, "and nothing of it is done");
-    set_gate(1);
+    gate_set(1);
     (void)pthread_join(first, NULL);
     num = t.num_spans;
     tap_ok(memcmp(x, y, sizeof x) == 0 && num >= 24 && t.num_lost == 0,
@@ -123,7 +95,7 @@ static void test_timeline(void) {
 /* ---- A timer --------------------------------------------------------------------------------- */
 static void pass_gate(void *user) {
     (void)user;
-    pass();
+    gate_pass();
 }
 
 static void *read_timer(void *timer) {
@@ -141,7 +113,7 @@ static void test_timer(void) {
     int refused;
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_timer_create(&timer));
-    set_gate(0);
+    gate_set(0);
     SPIPE_CHECK(spipe_timer_start(&timer, s));
     SPIPE_CHECK(spipe_host_call(s, pass_gate, NULL));
     SPIPE_CHECK(spipe_timer_stop(&timer, s));
@@ -151,7 +123,7 @@ static void test_timer(void) {
               spipe_timer_stop(&timer, s) == cudaErrorNotPermitted &&
               spipe_timer_ms(&timer, &ms) == cudaErrorNotPermitted &&
               spipe_timer_destroy(&timer) == cudaErrorNotPermitted;
-    set_gate(1);
+    gate_set(1);
     (void)pthread_join(reader, &bad);
     tap_ok(refused && !bad, "while a thread reads a timer, others may not start, stop or end it");
     SPIPE_CHECK(spipe_timer_destroy(&timer));
