@@ -1,5 +1,5 @@
-/*  gate.h -- a gate that stages, jobs and other functions of a test wait behind until it is
-    opened, so that the test knows what runs meanwhile. */
+/*  gate.h -- a gate that stages, jobs and other functions of a test wait behind until it is opened, so
+    that the test knows what runs meanwhile. */
 #ifndef GATE_H
 #define GATE_H
 
