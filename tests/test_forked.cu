@@ -1,7 +1,6 @@
 /*  test_forked.cu -- a process that was forked after CUDA was used: every call on an object that it
     inherited is refused at once, and destroying one frees host memory and says so. So a child ends,
     whatever threads of its parent were doing; and the parent goes on. */
-#include "gate.h"
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 
@@ -36,9 +35,38 @@ static cudaEvent_t event;
 static spipe_chunk_t chunk;
 static void *value;
 
+/* A gate that stages and jobs of the parent wait behind. */
+static struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int open, waiting;
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1, 0};
+
+static void pass(void) {
+    pthread_mutex_lock(&gate.lock);
+    ++gate.waiting;
+    pthread_cond_broadcast(&gate.changed);
+    while (!gate.open) pthread_cond_wait(&gate.changed, &gate.lock);
+    --gate.waiting;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void set_gate(int open) {
+    pthread_mutex_lock(&gate.lock);
+    gate.open = open;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void await(int waiting) {
+    pthread_mutex_lock(&gate.lock);
+    while (gate.waiting < waiting) pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
+
 static cudaError_t copy(const spipe_chunk_t *c, void *user) {
     (void)user;
-    if (c->index == 1) gate_pass();
+    if (c->index == 1) pass();
     return cudaMemcpyAsync(c->data[1], c->data[0], c->count * sizeof *x, cudaMemcpyDefault,
                            c->stream);
 }
@@ -222,25 +250,25 @@ static void *lease(void *user) {
 static void slow_job(cudaError_t status, void *user) {
     (void)status;
     (void)user;
-    gate_pass();
+    pass();
 }
 
 static void test_busy(void) {
     pthread_t threads[3];
     cudaStream_t other;
     SPIPE_CHECK(spipe_stream_acquire(&streams, &other));
-    gate_set(0);
+    set_gate(0);
     if (pthread_create(&threads[0], NULL, run, pipeline) != 0) exit(99);
     if (pthread_create(&threads[1], NULL, run, lent) != 0) exit(99);
     if (pthread_create(&threads[2], NULL, lease, NULL) != 0) exit(99);
     SPIPE_CHECK(spipe_worker_call(&worker, stream, slow_job, NULL));
     SPIPE_CHECK(spipe_worker_call(&worker, stream, slow_job, NULL));
-    gate_await(3);
+    await(3);
     while (SPIPE_PRIV_LOAD(streams.owner.calls) == 0) usleep(100);
     tap_ok(in_child(refuses), "while threads of the parent are in a run, a job and an acquire, a "
                               "child's calls are refused");
     tap_ok(in_child(destroys), "and it destroys what they use");
-    gate_set(1);
+    set_gate(1);
     SPIPE_CHECK(spipe_stream_release(&streams, other));
     for (pthread_t &t : threads) (void)pthread_join(t, NULL);
     SPIPE_CHECK(spipe_worker_wait(&worker));

@@ -1,7 +1,6 @@
 /*  test_one_at_a_time.cu -- objects that allow one call at a time see a second one, on another
     thread or within the first, and refuse it before it does anything: a timeline in two runs, a
     timer, a scope, and whatever is destroyed while another thread uses it. */
-#include "gate.h"
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 
@@ -14,6 +13,35 @@ enum {
     N = 4000,
     THREADS = 3
 };
+
+/* ---- A gate that the first call waits behind ------------------------------------------------- */
+static struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int open, waiting;
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
+
+static void pass(void) {
+    pthread_mutex_lock(&gate.lock);
+    ++gate.waiting;
+    pthread_cond_broadcast(&gate.changed);
+    while (!gate.open) pthread_cond_wait(&gate.changed, &gate.lock);
+    --gate.waiting;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void set_gate(int open) {
+    pthread_mutex_lock(&gate.lock);
+    gate.open = open;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void await_one(void) {
+    pthread_mutex_lock(&gate.lock);
+    while (gate.waiting == 0) pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
 
 static pthread_t start(void *(*fn)(void *), void *user) {
     pthread_t t;
@@ -29,7 +57,7 @@ static cudaError_t copy(const spipe_chunk_t *c, size_t *calls) {
     if (calls)
         ++*calls;
     else if (c->index == 1)
-        gate_pass();
+        pass();
     return cudaMemcpyAsync(c->data[1], c->data[0], c->count * sizeof *x, cudaMemcpyDefault,
                            c->stream);
 }
@@ -72,16 +100,16 @@ static void test_timeline(void) {
     t.spans = spans;
     t.capacity = 200;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    gate_set(0);
+    set_gate(0);
     first = start(first_run, &t);
-    gate_await(1);
+    await_one();
     e = spipe_run(&d, &r);
     tap_ok(told(e, &r.failure), "a run refuses a timeline that another is filling: %s",
            r.failure.message);
     e = spipe_pipeline_run(p, &r);
     tap_ok(told(e, &r.failure) && r.count_done == 0, "so does a kept pipeline");
     tap_ok(num_calls == 0 && z[0] == 0, "and nothing of it is done");
-    gate_set(1);
+    set_gate(1);
     (void)pthread_join(first, NULL);
     num = t.num_spans;
     tap_ok(memcmp(x, y, sizeof x) == 0 && num >= 24 && t.num_lost == 0,
@@ -95,7 +123,7 @@ static void test_timeline(void) {
 /* ---- A timer --------------------------------------------------------------------------------- */
 static void pass_gate(void *user) {
     (void)user;
-    gate_pass();
+    pass();
 }
 
 static void *read_timer(void *timer) {
@@ -113,7 +141,7 @@ static void test_timer(void) {
     int refused;
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_timer_create(&timer));
-    gate_set(0);
+    set_gate(0);
     SPIPE_CHECK(spipe_timer_start(&timer, s));
     SPIPE_CHECK(spipe_host_call(s, pass_gate, NULL));
     SPIPE_CHECK(spipe_timer_stop(&timer, s));
@@ -123,7 +151,7 @@ static void test_timer(void) {
               spipe_timer_stop(&timer, s) == cudaErrorNotPermitted &&
               spipe_timer_ms(&timer, &ms) == cudaErrorNotPermitted &&
               spipe_timer_destroy(&timer) == cudaErrorNotPermitted;
-    gate_set(1);
+    set_gate(1);
     (void)pthread_join(reader, &bad);
     tap_ok(refused && !bad, "while a thread reads a timer, others may not start, stop or end it");
     SPIPE_CHECK(spipe_timer_destroy(&timer));
