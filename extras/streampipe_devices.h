@@ -499,13 +499,27 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
     return b->why(b->user);
 }
 
+/* Whether a failure only says that a chunk could not be given to its sink (spipe_priv_team_sink).
+   A stage may return the same error, so the chunk tells. Under the lock. */
+SPIPE_API int spipe_priv_is_interruption(const spipe_priv_member_t *m, const spipe_failure_t *f) {
+    return m->round.refused > 0 && f->stage < 0 && f->chunk == m->round.refused - 1;
+}
+
 /* Ends the waiting of a user's function when a GPU has failed. It gives nothing more, so no other
-   GPU can do the chunks of that one. */
+   GPU can do the chunks of that one. What this GPU failed of is the cause, and is noted first: the
+   function that was told to stop may now fail on another GPU. */
 SPIPE_API void spipe_priv_team_stop(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
-    spipe_priv_team_t *t = part->member->team;
+    spipe_priv_member_t *m = part->member;
+    spipe_priv_team_t *t = m->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    spipe_failure_t f;
+    spipe_priv_lock(m->p->sync);
+    f = m->p->failure;
+    spipe_priv_unlock(m->p->sync);
     spipe_priv_lock(t->sync);
+    if (f.error != cudaSuccess && !spipe_priv_is_interruption(m, &f))
+        spipe_priv_team_fail(t, m->device, &f);
     t->ending.may_retry = 0;
     t->ending.closed = 1;
     spipe_priv_unlock(t->sync);
@@ -658,13 +672,6 @@ SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_memb
     spipe_priv_wake(t->sync);
 }
 
-/* Whether a round ended because a chunk could not be given to its sink (spipe_priv_team_sink). A
-   stage may return the same error, so the chunk tells. Under the lock. */
-SPIPE_API int spipe_priv_member_interrupted(const spipe_priv_member_t *m) {
-    const spipe_failure_t *f = &m->p->failure;
-    return m->round.refused > 0 && f->stage < 0 && f->chunk == m->round.refused - 1;
-}
-
 /* A GPU has failed or was stopped, and leaves the run. If possible its incomplete chunks are
    returned for the others; with buffers to reduce all its chunks of this round, since their results
    are lost with the GPU. */
@@ -676,7 +683,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     int began, stopped;
     spipe_priv_lock(t->sync);
     began = m->round.chunks.num > 0;
-    stopped = asked || (m->p && spipe_priv_member_interrupted(m));
+    stopped = asked || (m->p && spipe_priv_is_interruption(m, &m->p->failure));
     m->failed = !t->ending.over && !stopped;
     if (asked && !t->ending.over) {
         t->ending.stopped = 1;
@@ -705,7 +712,8 @@ SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_team_t *t = m->team;
     int goes_on;
     spipe_priv_lock(t->sync);
-    goes_on = e == cudaSuccess || (spipe_priv_member_interrupted(m) && !t->ending.closed);
+    goes_on =
+        e == cudaSuccess || (spipe_priv_is_interruption(m, &m->p->failure) && !t->ending.closed);
     spipe_priv_unlock(t->sync);
     return goes_on;
 }
