@@ -5,8 +5,6 @@ amalgamate: ## write streampipe.h from its modules in src/, in the order of src/
 ifeq ($(wildcard src/order),)
 	@echo "src/order is not there, so streampipe.h has no modules to be made from" >&2; exit 1
 else
-	@mkdir -p build && src/hostcuda_costs > build/h200_costs.h && \
-	    { cmp -s build/h200_costs.h hostcuda/h200_costs.h || cp build/h200_costs.h hostcuda/h200_costs.h; }
 	@mkdir -p build && src/amalgamate > build/streampipe.h && \
 	    { cmp -s build/streampipe.h streampipe.h || cp build/streampipe.h streampipe.h; }
 endif
