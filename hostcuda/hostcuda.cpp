@@ -505,7 +505,6 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrGpuOverlap: *value = p.async_engine_count > 0; return true;
     case cudaDevAttrMultiProcessorCount: *value = p.sm_count; return true;
     case cudaDevAttrKernelExecTimeout:
-    case cudaDevAttrIntegrated:
     case cudaDevAttrComputeMode:
     case cudaDevAttrTccDriver:
     case cudaDevAttrEccEnabled:
@@ -513,7 +512,6 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrMultiGpuBoardGroupID:
     case cudaDevAttrHostNativeAtomicSupported:
     case cudaDevAttrCooperativeLaunch:
-    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
     case cudaDevAttrDirectManagedMemAccessFromHost:
     case cudaDevAttrClusterLaunch:
     case cudaDevAttrGPUDirectRDMASupported:
@@ -523,7 +521,11 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrHostRegisterSupported:
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; return true;
+    case cudaDevAttrIntegrated: *value = p.integrated; return true;
     case cudaDevAttrPageableMemoryAccess: *value = p.pageable_access; return true;
+    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
+        *value = p.host_page_tables;
+        return true;
     case cudaDevAttrConcurrentKernels: *value = p.concurrent_kernels; return true;
     case cudaDevAttrPciBusId: *value = 16 + dev; return true;
     case cudaDevAttrL2CacheSize: *value = static_cast<int>(p.l2_bytes); return true;

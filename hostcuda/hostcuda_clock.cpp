@@ -120,6 +120,51 @@ hostcuda_profile_t h200() {
     return p;
 }
 
+/* ---- GPUs that read host pages by themselves: not measured, after public reports ----
+ * What no report says is as on the H200 and its host: what calls take, pinning, starting and waking
+ * threads. README.md has links to the reports. */
+
+/* Grace Hopper: a GPU with memory of its own, coherent with the CPU's over NVLink-C2C. */
+hostcuda_profile_t gh200() {
+    hostcuda_profile_t p = h200();
+    strcpy(p.name, "gh200");
+    p.memory = gib(96);
+    p.pageable_access = p.host_page_tables = 1;
+    /* 97.4 GiB/s of pinned and 93.0 of pageable memory (vortex#7815). The other direction and both
+     * at once: not reported, as the first one alone. */
+    p.h2d = p.d2h = p.pageable_h2d = p.pageable_d2h = 104.6;
+    p.both_ways = 1.0;
+    /* 0.1 to 0.25 GB/s on GPUs of this kind; no report is of this one, the nearest of a GB300
+     * (cosmos-framework#150) */
+    p.file_pages = 0.25;
+    /* 10.5 GiB/s of one thread, 94.3 of 32, from the page cache (kvikio#629) */
+    p.host_fill = p.host_drain = 11.3;
+    p.host_memory = 101.0;
+    return p;
+}
+
+/* GB10 (DGX Spark); Jetson Thor is of the same kind: CPU and GPU share one memory. */
+hostcuda_profile_t gb10() {
+    hostcuda_profile_t p = h200();
+    strcpy(p.name, "gb10");
+    p.cc_major = 12;
+    p.cc_minor = 1;
+    p.sm_count = 48;
+    p.threads_per_sm = 1536;
+    p.memory = gib(121); /* usable, of 128 GB (llmfit#872) */
+    p.shared_optin = 99 * 1024;
+    p.l2_bytes = static_cast<size_t>(24) << 20;
+    p.pageable_access = p.host_page_tables = p.integrated = 1;
+    /* Its memory is read at 231 GB/s (ds4#773). A copy reads and writes it, so it has half of that;
+     * two copies at once have a quarter each. */
+    p.h2d = p.d2h = p.d2d = p.pageable_h2d = p.pageable_d2h = 115.0;
+    p.both_ways = 0.5;
+    p.file_pages = 0.1; /* GLM-5.3-Flash-EXL3-2x-DGX-Sparks#230, driver 580.173.02 */
+    p.host_memory = 115.0;
+    p.kernel_ns_per_thread = 0.035; /* 8 bytes a thread at 231 GB/s */
+    return p;
+}
+
 /* What the three older cards have in common: PCIe 2.0 x16 and the drivers of their time. */
 hostcuda_profile_t older(const char *name) {
     hostcuda_profile_t p = h200();
@@ -504,7 +549,7 @@ bool host_function_unknown() {
 } /* namespace */
 
 hostcuda_profile_t profile_named(const char *name) {
-    hostcuda_profile_t (*const all[])() = {c1060, c2050, k20c, h200, ideal, ideal1};
+    hostcuda_profile_t (*const all[])() = {c1060, c2050, k20c, h200, gh200, gb10, ideal, ideal1};
     for (auto make : all) {
         const hostcuda_profile_t p = make();
         if (strcmp(p.name, name) == 0) return p;

@@ -587,6 +587,9 @@ void forget_tasks();
 void *allocate(size_t align, size_t size, bool filled);
 void free_allocated(void *p);
 
+/* How many bytes of a range lie in pages of mapped files; 0 where the system does not tell. */
+size_t file_bytes(const void *p, size_t size);
+
 /* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
 
 void really_free(void *p);

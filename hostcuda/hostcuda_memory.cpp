@@ -249,6 +249,21 @@ enum {
     SMALL = 64 << 10 /* bytes of pageable memory that travel with the call */
 };
 
+/* Whether CUDA copies pageable memory through memory of its own, and blocks meanwhile. Else the
+ * copy engine reads the host's pages itself. */
+static bool staged(const hostcuda_profile_t &p, const Copy &c) {
+    return c.pageable && !p.host_page_tables;
+}
+
+/* The time in which the copy engine reads host memory itself. */
+static double read_pages(const hostcuda_profile_t &p, const Copy &c, double bytes) {
+    if (!c.pageable || p.file_pages <= 0) return bytes / p.h2d;
+    const size_t all = extent(c.spitch, c.width, c.height);
+    const double of_files =
+        bytes * static_cast<double>(file_bytes(c.src, all)) / static_cast<double>(all);
+    return of_files / p.file_pages + (bytes - of_files) / p.h2d;
+}
+
 /* The modelled engine and time of a copy. */
 static void price_copy(Op &op, const Copy &c) {
     const hostcuda_profile_t &p = device(op.device).profile;
@@ -258,11 +273,11 @@ static void price_copy(Op &op, const Copy &c) {
     switch (c.kind) {
     case HOSTCUDA_H2D:
         op.engine = HOSTCUDA_COPY0;
-        op.span = bytes / (c.pageable ? p.pageable_h2d : p.h2d);
+        op.span = staged(p, c) ? bytes / p.pageable_h2d : read_pages(p, c, bytes);
         break;
     case HOSTCUDA_D2H:
         op.engine = p.copy_engines > 1 ? HOSTCUDA_COPY1 : HOSTCUDA_COPY0;
-        op.span = bytes / (c.pageable ? p.pageable_d2h : p.d2h);
+        op.span = bytes / (staged(p, c) ? p.pageable_d2h : p.d2h);
         break;
     case HOSTCUDA_D2D:
         op.engine = HOSTCUDA_COMPUTE;
@@ -273,13 +288,12 @@ static void price_copy(Op &op, const Copy &c) {
         op.held = 0;
         op.span = bytes / p.pageable_h2d;
     }
-    if (c.pageable && op.bytes > SMALL && op.engine >= HOSTCUDA_COPY0 &&
+    if (staged(p, c) && op.bytes > SMALL && op.engine >= HOSTCUDA_COPY0 &&
         op.engine <= HOSTCUDA_COPY1)
         op.held = std::max(op.held, p.pageable_lost);
 }
 
-/* Pageable memory that is copied to the device is read during the call, before the stream reaches
- * the copy. */
+/* Pageable memory that CUDA stages is read during the call, before the stream reaches the copy. */
 static void stage_now(Copy &c, std::shared_ptr<char> *staging) {
     void *p = allocate(64, c.width * c.height, false);
     if (!p) throw std::bad_alloc();
@@ -298,6 +312,7 @@ static void stage_now(Copy &c, std::shared_ptr<char> *staging) {
 static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchronous) {
     const OpP op = new_op(*s, c.kind);
     price_copy(*op, c);
+    const bool blocks = c.kind == HOSTCUDA_H2H || staged(device(s->device).profile, c);
     if (c.pageable && s->capture) return invalidate(*s->capture, cudaErrorStreamCaptureUnsupported);
     if (s->capture) {
         op->params = std::make_shared<NodeParams>();
@@ -311,7 +326,7 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
     for (const void *end : {static_cast<const void *>(c.dst), c.src})
         if (const long block = block_number(end)) op->uses.push_back(block);
     std::shared_ptr<char> staging;
-    if (c.pageable && c.kind == HOSTCUDA_H2D) stage_now(c, &staging);
+    if (blocks && c.kind == HOSTCUDA_H2D) stage_now(c, &staging);
     op->work = [c, staging] {
         copy_rows(c);
         return cudaSuccess;
@@ -319,7 +334,7 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
     const cudaError_t e = submit_or_capture(s, op);
     if (e != cudaSuccess) return e;
     const bool to_host = c.kind == HOSTCUDA_D2H || c.kind == HOSTCUDA_H2H;
-    if (synchronous || (c.pageable && to_host)) {
+    if (synchronous || (c.pageable && blocks && to_host)) {
         wait_for(call, op);
         return surface(device(s->device));
     }

@@ -1,5 +1,7 @@
-/* hostcuda: where memory comes from, the device's and pinned memory. New memory is filled with a
- * pattern, so that it holds no zeros to rely on. */
+/* hostcuda: where memory comes from, the device's and pinned memory, and which pages are of files.
+ * New memory is filled with a pattern, so that it holds no zeros to rely on. */
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -160,5 +162,38 @@ void free_allocated(void *p) {
     free(p);
 #endif
 }
+
+/* ---- Pages of files --------------------------------------------------------------------------
+ * Each call reads the list of the process's mappings, which Linux keeps in order of addresses: what
+ * an earlier call found may be unmapped by now. A mapping with an inode is of a file; that counts
+ * also files in memory, and the variables of the program and its libraries. */
+#ifdef __linux__
+
+/* Reads a line to its end; keeps what fits. */
+static bool read_line(FILE *f, char *line, int size) {
+    if (!fgets(line, size, f)) return false;
+    if (strchr(line, '\n')) return true;
+    for (int c = fgetc(f); c != '\n' && c != EOF;) c = fgetc(f);
+    return true;
+}
+
+size_t file_bytes(const void *p, size_t size) {
+    const unsigned long long first = reinterpret_cast<uintptr_t>(p), last = first + size;
+    FILE *const f = fopen("/proc/self/maps", "re");
+    if (!f) return 0;
+    unsigned long long begin = 0, end = 0, inode = 0, found = 0;
+    char line[256];
+    while (begin < last && read_line(f, line, sizeof line)) {
+        /* begin-end permissions offset device inode path */
+        if (sscanf(line, "%llx-%llx %*s %*s %*s %llu", &begin, &end, &inode) != 3) continue;
+        if (inode == 0 || begin >= last || end <= first) continue;
+        found += std::min(end, last) - std::max(begin, first);
+    }
+    fclose(f);
+    return static_cast<size_t>(found);
+}
+#else
+size_t file_bytes(const void *, size_t) { return 0; }
+#endif
 
 } /* namespace hc */

@@ -24,11 +24,17 @@ typedef struct hostcuda_profile_s {
     int sm_count, threads_per_sm, max_threads_per_block, cc_major, cc_minor;
     int priority_least, priority_greatest;
     size_t memory, shared_per_block, shared_optin, l2_bytes;
-    int pageable_access; /* 0: a kernel that is given a pointer to pageable memory fails with
+    int pageable_access;  /* 0: a kernel that is given a pointer to pageable memory fails with
                             cudaErrorIllegalAddress; 1: the attribute pageableMemoryAccess, too */
+    int host_page_tables; /* 1: the GPU reads host memory through the host's page tables: copies of
+                             pageable memory do not block, and run at the rate of pinned memory;
+                             the attribute pageableMemoryAccessUsesHostPageTables, too */
+    int integrated;       /* 1: CPU and GPU share one memory: the attribute integrated */
     /* rates, in bytes per ns = GB/s */
     double h2d, d2h, d2d; /* pinned, one direction alone */
     double pageable_h2d, pageable_d2h;
+    double file_pages;      /* with host_page_tables: copies from pages of a mapped file; 0: as of
+                               other memory */
     double both_ways;       /* factor on each direction's rate while both are busy */
     double pin, reg, unreg; /* cudaMallocHost, cudaHostRegister, cudaHostUnregister */
     /* times in ns */
@@ -49,8 +55,8 @@ typedef struct hostcuda_profile_s {
     double pageable_lost;         /* ns, fixed time of a copy of pageable memory */
 } hostcuda_profile_t;
 
-/* "c1060", "c2050", "k20c", "h200", "ideal", "ideal1"; an unknown name gives one with name[0]
- * == 0. */
+/* "c1060", "c2050", "k20c", "h200", "gh200", "gb10", "ideal", "ideal1"; an unknown name gives one
+ * with name[0] == 0. */
 hostcuda_profile_t hostcuda_profile(const char *name);
 /* To be called before the device has work. Env HOSTCUDA_PROFILE=name sets it for all devices
  * (default h200). */

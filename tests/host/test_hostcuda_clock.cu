@@ -262,7 +262,7 @@ static void test_repeat() {
     bench_t b(8);
     const double first = b.depth_first(), second = b.depth_first();
     tap_ok(first > 0 && near(first, second), "the same calls take the same modelled time");
-    for (const char *name : {"c1060", "c2050", "k20c", "h200", "ideal", "ideal1"})
+    for (const char *name : {"c1060", "c2050", "k20c", "h200", "gh200", "gb10", "ideal", "ideal1"})
         tap_ok(strcmp(hostcuda_profile(name).name, name) == 0, "profile %s exists", name);
     tap_ok(hostcuda_profile("none").name[0] == 0, "an unknown profile is told");
 }
