@@ -55,7 +55,6 @@ END EXAMPLE
       7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
       8  >>channels   values handed from one stream to another
       9  >>describe   buffers, stages, sizes: the description of a pipeline
-     10  >>costs      what copies, launches and threads cost on a machine
      11  >>plan       what a run will choose, and why
      12  >>report     what a run did, how long it took, and why it failed
      13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
@@ -796,8 +795,7 @@ typedef struct spipe_desc {
     size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end;
                                    if there are files of known length and no arrays, theirs) */
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
-    size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
-                                   then hold several chunks of less than 256 KiB) */
+    size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO) */
     size_t threads;             /* host threads for each direction of staging, and as many for
                                    host stages; 0 = the calling thread does everything
                                    (default: SPIPE_AUTO) */
@@ -811,7 +809,6 @@ typedef struct spipe_desc {
     struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
                                         others returns cudaErrorNotReady at once (default: 0) */
-    const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
     int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */
@@ -947,108 +944,41 @@ SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);
 
-/* ---- src/public/api_costs.h ---- */
-/* ---- 10 >>costs ----------------------------------------------------------------------------
-   What the planner knows about a machine: measured seconds, and bytes per second. */
-/* spipe_costs_measure of streampipe_measure.h measures them in under a second. The library has a
-   row for each machine it was measured on; an unknown machine gets cautious values, and a kept
-   pipeline then measures its best candidates and keeps the fastest. */
-typedef struct spipe_costs {
-    char name[32]; /* part of the device's name, as "H100"; "measured"; "unknown" */
-    /* Copies of pinned memory. */
-    double link_in;   /* bytes a second, host to device alone */
-    double link_out;  /* bytes a second, device to host alone */
-    double link_both; /* bytes a second each way while both directions copy */
-    double copy_s;    /* seconds that a copy engine loses between two copies */
-    double latency_s; /* seconds from one engine's end to another's start, joined by an event */
-    double call_s;    /* seconds of the calling thread for each call that enqueues work */
-    double launch_s;  /* seconds that each kernel adds to a chain besides its own work */
-    double zero_copy; /* bytes a second each way, by a kernel that works on pinned memory */
-    /* Copies of pageable memory. */
-    double pageable_in;  /* bytes a second of cudaMemcpy to the device */
-    double pageable_out; /* bytes a second of cudaMemcpy from the device */
-    double pageable_s;   /* seconds of each such call besides its bytes */
-    /* Staging by host threads. */
-    double fill;            /* bytes a second of each thread that fills pinned slots */
-    double drain;           /* bytes a second of each thread that drains them */
-    double memory;          /* bytes a second of all staging threads together, both ways added, with
-                            a ring of slots that fits into the last-level cache */
-    double memory_uncached; /* the same with a ring that does not fit */
-    double wake_s;          /* seconds until a parked thread runs */
-    double start_s;         /* seconds to start a thread, paid by the calling thread */
-    double staged_s; /* seconds of the calling thread for each staged chunk: posting, polling */
-    /* Setting up. */
-    double pin;          /* bytes a second of pinning memory, first touch included */
-    double pin_s;        /* seconds of each call that pins or unpins */
-    double pin_arrays;   /* bytes a second of pinning and unpinning arrays that are in use */
-    double setup_s;      /* seconds to make and free streams and events of a one-shot run */
-    double malloc_s;     /* seconds of cudaMalloc and cudaFree */
-    double malloc_bytes; /* bytes a second of the same for large blocks */
-} spipe_costs_t;
-
-/*  spipe_costs_get -- the costs that a run on a device is planned with.
-    spipe_costs_print -- print costs as a table, one figure with its unit in each line.
-    spipe_costs_write, spipe_costs_read -- costs as one line of text, to keep them in a file.
-
-    costs      out/in  the figures. Assign &costs to desc.costs to plan with them.
-    device     in      device number, or -1 for the current one.
-    to         in      an open file.
-    line       out/in  zero-terminated text without a line feed. It begins with the version of this
-                       header, the device's name, the driver and the number of CPUs, so that a line
-                       from another machine, driver or release is not used by mistake.
-    bytes      bytes   room at line; SPIPE_COSTS_LINE_BYTES is enough.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a NULL, no room, text that is not such a line, a
-               figure that is not a positive number); read: cudaErrorNotSupported (a line of another
-               release, device, driver or number of CPUs; costs is then what spipe_costs_get gives,
-               and its name ends in " (stale line ignored)", which the report shows); print:
-               cudaErrorOperatingSystem; any error of reading the device's name.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
-#define SPIPE_COSTS_LINE_BYTES 1024
-SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device);
-SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to);
-SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, char *line,
-                                        size_t bytes);
-SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const char *line);
-
 /* ---- src/public/api_plan.h ---- */
-/* ---- 11 >>plan -----------------------------------------------------------------------------
-   What was chosen for a run and why. The planner makes it; nothing reads it back. */
+/* ---- 10 >>plan -----------------------------------------------------------------------------
+   How a run is made and why: a first guess, or what earlier runs of a kept pipeline found. */
 typedef struct spipe_run_plan {
     size_t count; /* elements planned for; SPIPE_AUTO = not known */
     size_t chunk; /* elements in a chunk */
-    size_t batch; /* chunks copied in one piece; 1 = each chunk by itself */
-    size_t depth; /* slots, each for one batch */
+    size_t depth; /* slots, each for one chunk */
     spipe_schedule_t schedule;
     spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
     size_t fill_threads;     /* host threads that copy into pinned slots */
     size_t drain_threads;    /* host threads that copy out of them */
     size_t host_threads;     /* host threads that run host stages */
     int caller_helps;        /* 1 = the calling thread copies, too, when it would wait */
-    int pageable_slots;      /* 1 = the slots of sources and sinks are in pageable memory */
+    int pageable_slots;      /* 1 = slots are in pageable memory, since none can be pinned */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
-    double predicted_ms;     /* of the run; with set-up if it is one-shot */
-    double kernel_ms;        /* of all kernels: assumed, or the most they can take */
-    int kernel_known;        /* 1 = an earlier run showed that they take no more */
-    int num_candidates;      /* number of ways to run that were compared */
+    int found;               /* 0 = a first guess; else found in so many runs */
     const char *why_chunk;   /* constant sentences, as are the next two */
     const char *why_schedule;
     const char *why_staging;
-    char costs[64]; /* name of the costs it was planned with */
 } spipe_plan_t;
 
-/*  spipe_plan -- what the library would choose for a run, and why, without running anything.
+/*  spipe_plan -- what the library would guess for a first run, and why, without running anything.
     spipe_plan_print -- a plan as a few lines of text.
 
     d          in      checked first.
     kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
                        spipe_run.
-    plan       out/in  of the first run; a kept pipeline may move to another candidate after
-                       measuring. Zeroed on error.
+    plan       out/in  of the first run; later runs of a kept pipeline may be made otherwise
+                       (spipe_pipeline_plan). Zeroed on error.
     failure    out     why there is no plan; may be NULL.
     to         in      an open file.
     Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, NULL); any error of reading
                the device's facts; print: cudaErrorOperatingSystem.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  no.   Allocates  nothing. */
+    Blocks     no.   Threads  any.   Callback  no.   Capture  no.
+    Allocates  nothing; on a GPU that reads host pages 1 MiB of device memory, freed again. */
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
                                  spipe_failure_t *failure);
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
@@ -1070,9 +1000,8 @@ typedef struct spipe_report {
     size_t host_threads;                                /* host threads started for host stages */
     int num_stages, num_streams;
     int replayed;                      /* 1 = the run was a replay of a CUDA graph */
-    int trying;                        /* 1 = candidates are still being compared */
-    double predicted_ms;               /* what the plan expected for wall_ms */
-    char costs[64];                    /* name of the costs it was planned with */
+    int trying;                        /* 1 = runs of the pipeline still try other settings */
+    int found;                         /* 0 = a first guess; else found in so many runs */
     size_t bytes_in, bytes_out;        /* moved host to device, device to host */
     size_t device_bytes, pinned_bytes; /* memory taken */
     size_t runs_beside;                /* with resources: runs under way when this one began */
@@ -1234,14 +1163,13 @@ typedef struct spipe_resources spipe_resources_t;
 
 /* Begin with spipe_resources_limits_default, then assign what should differ. */
 typedef struct spipe_resources_limits {
-    size_t device_bytes;             /* device memory for slots and resident buffers
+    size_t device_bytes; /* device memory for slots and resident buffers
                                         (default: 512 MiB, at most a quarter of the device's) */
-    size_t pinned_bytes;             /* pinned memory for staging; if the system refuses to pin
+    size_t pinned_bytes; /* pinned memory for staging; if the system refuses to pin
                                         it, runs do without (default: 128 MiB) */
-    size_t threads;                  /* host threads of all runs together that fill, drain and run
+    size_t threads;      /* host threads of all runs together that fill, drain and run
                                         host stages (default: SPIPE_AUTO, one per CPU) */
-    const struct spipe_costs *costs; /* of this machine (default: NULL, by device); copied */
-    size_t stamp;                    /* private: set by spipe_resources_limits_default */
+    size_t stamp;        /* private: set by spipe_resources_limits_default */
 } spipe_resources_limits_t;
 
 /* What is in use now, and the most that was in use at once. */
@@ -2699,12 +2627,6 @@ struct spipe_priv_pipeline;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
-/* In buffers[i].on_device of a pipeline's own description: the calling thread reads a piece after
-   the other into host memory and copies it. */
-enum {
-    SPIPE_PRIV_IN_PIECES = 2
-};
-
 /* What became of reading the sources for a batch. */
 typedef enum spipe_priv_reading {
     SPIPE_PRIV_READ_OK,
@@ -3131,345 +3053,6 @@ SPIPE_PRIV_RARE int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     return n;
 }
 
-/* ---- src/private/costs.h ---- */
-/* ---- 10 costs ------------------------------------------------------------------------------
-   Every tuned number of the planner: the table of machines, and the planner's own limits. No other
-   file of the planner holds a number above 2; a check of tests/lint sees to that. */
-
-/* The figures of spipe_costs_t: member, unit it is written in, that unit in SI units. */
-#define SPIPE_PRIV_COST_FIGURES(X)                                                                 \
-    X(link_in, "GB/s", 1e9)                                                                        \
-    X(link_out, "GB/s", 1e9)                                                                       \
-    X(link_both, "GB/s", 1e9)                                                                      \
-    X(copy_s, "us", 1e-6)                                                                          \
-    X(latency_s, "us", 1e-6)                                                                       \
-    X(call_s, "us", 1e-6)                                                                          \
-    X(launch_s, "us", 1e-6)                                                                        \
-    X(zero_copy, "GB/s", 1e9)                                                                      \
-    X(pageable_in, "GB/s", 1e9)                                                                    \
-    X(pageable_out, "GB/s", 1e9)                                                                   \
-    X(pageable_s, "us", 1e-6)                                                                      \
-    X(fill, "GB/s", 1e9)                                                                           \
-    X(drain, "GB/s", 1e9)                                                                          \
-    X(memory, "GB/s", 1e9)                                                                         \
-    X(memory_uncached, "GB/s", 1e9)                                                                \
-    X(wake_s, "us", 1e-6)                                                                          \
-    X(start_s, "us", 1e-6)                                                                         \
-    X(staged_s, "us", 1e-6)                                                                        \
-    X(pin, "GB/s", 1e9)                                                                            \
-    X(pin_s, "us", 1e-6)                                                                           \
-    X(pin_arrays, "GB/s", 1e9)                                                                     \
-    X(setup_s, "us", 1e-6)                                                                         \
-    X(malloc_s, "us", 1e-6)                                                                        \
-    X(malloc_bytes, "GB/s", 1e9)
-
-enum {
-    SPIPE_PRIV_NUM_COSTS =
-        sizeof(spipe_costs_t) / sizeof(double) - offsetof(spipe_costs_t, link_in) / sizeof(double)
-};
-
-/* A row a machine kind; the name is looked for in the device's name. Values in the units above. */
-typedef struct spipe_priv_cost_row {
-    const char *name;
-    double figures[SPIPE_PRIV_NUM_COSTS];
-} spipe_priv_cost_row_t;
-
-SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
-    /* clang-format off */
-    static const spipe_priv_cost_row_t rows[] = {
-        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots, latency_s runs of 1 MiB (NOTES). pageable_*,
-           pin_s and setup_s are of arrays that no cache holds, in a program with other pinned
-           memory; pin is of one-shot runs, with touching the slots and freeing them: like start_s
-           it fits `make bench-versus` of 2026-11-24. fill, drain, the memory's rates and staged_s
-           fit 458 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. malloc_bytes is a line through
-           blocks of up to 64 MiB, 2026-11-28 (NOTES). */
-        {"H200",
-         /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
-         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
-         /* pageable_in  pageable_out  pageable_s */
-            7.0,         9.0,          90.0,
-         /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.4,  10.4,  98.0,   65.0,            22.0,   50.0,    12.0,
-         /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            12.0, 190.0,  17.0,       50.0,    30.0,     1000.0}},
-        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. pin and start_s fit
-           one-shot runs of `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep
-           BENCH_ARGS="--only chunks"`, and pin_arrays `make bench-versus`, 2026-11-25; fill, drain,
-           the memory's rates and staged_s 420 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26.
-           malloc_bytes is the H200's: one-shot runs with 1,000 and 1,300 take the same time. */
-        {"H100",
-         {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
-            7.0,         9.0,          90.0,
-            6.9,  9.2,   90.0,   58.0,            22.0,   60.0,    8.0,
-            10.0, 190.0,  14.0,       50.0,    30.0,     1000.0}},
-        /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured;
-           staged_s is near those above. */
-        {"unknown",
-         {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
-            6.0,         6.0,          90.0,
-            5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   10.0,
-            9.0,  190.0,  15.0,       50.0,    30.0,     1000.0}},
-    };
-    /* clang-format on */
-    *num = sizeof rows / sizeof *rows;
-    return rows;
-}
-
-/* What the planner considers. */
-enum {
-    SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
-    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
-    SPIPE_PRIV_PIECE = 256 << 10,       /* bytes that the calling thread reads and copies at once: 1
-                                           and 2 MiB are fastest so (H100, 2026-11-26) */
-    SPIPE_PRIV_BLOCK = 1280 << 10,      /* bytes of device memory that are allocated fast: what is
-                                           larger takes whole blocks of CUDA's, of 2 MiB each */
-    SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
-                                           begins as aligned as the array ... */
-    SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
-    SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
-                                             asking for it takes 30 us in a virtual machine */
-    SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
-    SPIPE_PRIV_FEWER_SLOTS = 6,         /* so many fewer than the threads can use are compared */
-    SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
-    SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
-                                           there are fewer CPUs, it drains what is little: */
-    SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
-    SPIPE_PRIV_FEW_BYTES = 1 << 10,     /* for each multiprocessor: a float for each of 256 threads.
-                                           A kernel takes longer than its share of the whole by the
-                                           fourth power of (so many / the bytes of its chunk), but
-                                           at most by UNDERFILLED of its time (rings by hand, H100
-                                           and H200, 2026-11-27, tests/bench/NOTES.md) */
-    SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
-    SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
-    SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
-    SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
-    SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
-    SPIPE_PRIV_TRIES = 4,               /* the most runs of each of them */
-    SPIPE_PRIV_TRY_EVERY = 5,           /* unstaged: of so many runs, one tries another way */
-    SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
-    SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
-    SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
-    SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
-    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
-    SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
-    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
-    SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
-    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy (`make bench-many`, H200,
-                                           2026-11-26); of more, each plans for 1/7 of the device
-                                           memory, and some wait, if they may */
-    SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
-    SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
-                                           ends in pages of 4 KiB instead */
-    SPIPE_PRIV_LONG_RUN = 32,   /* chunks for each staging thread; from so many on, it calls CUDA */
-    SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
-    SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
-    SPIPE_PRIV_MOST_LATE = 256, /* beyond this sum, workers without a task sleep at once ... */
-    SPIPE_PRIV_LATE_REST = 4096, /* ... for as many waits as take this sum back to MOST_LATE (kept
-                                    runs beside 12 and 16 busy threads, H100, 2026-11-28, NOTES) */
-    SPIPE_PRIV_ARENA_SLACK =
-        128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
-};
-
-#define SPIPE_PRIV_KERNEL_GAP  0.05 /* of launch_s, between kernels of two streams in turns */
-#define SPIPE_PRIV_UNDERFILLED 0.5  /* at most; FEW_BYTES says of what */
-#define SPIPE_PRIV_EQUALS_LOSE 0.19 /* of staging and issuing, where both take the same time */
-#define SPIPE_PRIV_SLOTS_LOSE                                                                      \
-    0.07                             /* of the busiest engine, where the slots just suffice:
-                                        threads fill chunks out of order (NOTES) */
-#define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
-#define SPIPE_PRIV_LESS_KERNEL                                                                     \
-    0.2                               /* of a run: the candidates are listed again if it leaves the
-                                         kernels so much less than runs before */
-#define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-/* Added to the time to fill or drain, as a share of it: where sources and sinks do it, since a
-   thread reads 5.0 to 6.6 GB/s of a file; where the ring that sources write is larger than
-   CACHE_SHARE of the cache, 1.2 by reading alone, and more from file to file, where rings of 18 MiB
-   were faster than of 87 (`make bench-files`, H100 and H200, 2026-11-26); and where threads copy
-   arrays, for what the ring misses (NOTES). */
-#define SPIPE_PRIV_SOURCE       0.15
-#define SPIPE_PRIV_SINK         0.30
-#define SPIPE_PRIV_LARGE_SOURCE 1.9
-#define SPIPE_PRIV_MISSED_ARRAY 0.5
-#define SPIPE_PRIV_CACHE_SHARE  0.125
-#define SPIPE_PRIV_HELD_RING    0.10 /* rings up to this share of the cache stay in it ... */
-#define SPIPE_PRIV_MISSED_RING  0.60 /* ... and from this share on none of them does */
-#define SPIPE_PRIV_BLOCK_S                                                                         \
-    60e-6                             /* to allocate a further block of device memory, where slots
-                                         are pageable (`make bench-files`, H100, 2026-11-26) */
-#define SPIPE_PRIV_HELD_SLOT     1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
-#define SPIPE_PRIV_ALONE_SHARE   0.05 /* of its time alone, added to a way's time beside others */
-#define SPIPE_PRIV_MEMORY_SHARE  0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING  1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_SIDE_BY_SIDE  0.90 /* of reading, then writing: parts of zero-copy do both */
-#define SPIPE_PRIV_ONE_STREAM    0.2  /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_ONE_BATCH     0.5  /* of setup_s, saved where no batch waits for another */
-#define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
-#define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
-#define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
-#define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
-#define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
-
-/* Member number i, counted from link_in. */
-SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
-    return &costs->link_in + i;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_same_letter(char a, char b) {
-    const char lower_a = (char)(a >= 'A' && a <= 'Z' ? a | 32 : a);
-    const char lower_b = (char)(b >= 'A' && b <= 'Z' ? b | 32 : b);
-    return lower_a == lower_b;
-}
-
-/* Whether a name contains a word, in capital or small letters. */
-SPIPE_PRIV_RARE int spipe_priv_names(const char *name, const char *word) {
-    for (; *name; ++name) {
-        size_t i = 0;
-        while (word[i] && spipe_priv_same_letter(name[i], word[i])) ++i;
-        if (!word[i]) return 1;
-    }
-    return 0;
-}
-
-/* The row for a device's name; the last row is for names that no other row has. */
-SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
-    static const char is_time[] = {/* in us; the others are in GB/s */
-#define SPIPE_PRIV_COST_IS_TIME(member, unit, si) (si) < 1.0,
-                                   SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_IS_TIME)
-#undef SPIPE_PRIV_COST_IS_TIME
-    };
-    spipe_costs_t costs;
-    size_t num, k = 0, i;
-    const spipe_priv_cost_row_t *rows = spipe_priv_cost_rows(&num);
-    while (k + 1 < num && !spipe_priv_names(device, rows[k].name)) ++k;
-    memset(&costs, 0, sizeof costs);
-    memcpy(costs.name, rows[k].name, strlen(rows[k].name)); /* all are short; the rest is zeros */
-    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
-        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * (is_time[i] ? 1e-6 : 1e9);
-    }
-    return costs;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device,
-                                                   int *driver) {
-    struct cudaDeviceProp properties;
-    if (*device < 0) SPIPE_TRY(spipe_priv_take_error(cudaGetDevice(device)));
-    SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, *device)));
-    SPIPE_TRY(spipe_priv_take_error(cudaDriverGetVersion(driver)));
-    (void)snprintf(name, bytes, "%s", properties.name);
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device) {
-    char name[256];
-    int driver = 0;
-    if (!costs) return cudaErrorInvalidValue;
-    memset(costs, 0, sizeof *costs);
-    SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
-    *costs = spipe_priv_costs_for(name);
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
-    char name[sizeof costs->name];
-    if (!costs || !to) return cudaErrorInvalidValue;
-    (void)snprintf(name, sizeof name, "%.31s", costs->name);
-    spipe_priv_make_printable(name);
-    fprintf(to, "costs of %s\n", name);
-#define SPIPE_PRIV_COST_PRINT(member, unit, si)                                                    \
-    fprintf(to, "  %-16s %10.3f %s\n", #member, costs->member / (si), unit);
-    SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_PRINT)
-#undef SPIPE_PRIV_COST_PRINT
-    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
-}
-
-/* The name of the first figure that is not a positive number, or NULL. */
-SPIPE_PRIV_RARE const char *spipe_priv_bad_cost(const spipe_costs_t *costs) {
-    static const char *const names[] = {
-#define SPIPE_PRIV_COST_NAME(member, unit, si) #member,
-        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_NAME)
-#undef SPIPE_PRIV_COST_NAME
-    };
-    spipe_costs_t copy;
-    size_t i;
-    if (!costs) return "costs";
-    copy = *costs;
-    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
-        const double figure = *spipe_priv_cost_figure(&copy, i);
-        if (!(figure > 0.0) || figure > 1e15) return names[i];
-    }
-    return NULL;
-}
-
-/* The begin of a line: version, device, driver and CPUs that its figures are for. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
-    char name[256];
-    int driver = 0;
-    SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
-    (void)snprintf(stamp, bytes, "streampipe costs %d.%d.%d; %s; driver %d; %zu CPUs;",
-                   SPIPE_VERSION_MAJOR, SPIPE_VERSION_MINOR, SPIPE_VERSION_PATCH, name, driver,
-                   spipe_priv_num_cpus());
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, char *line,
-                                        size_t bytes) {
-    spipe_costs_t copy;
-    char stamp[400];
-    size_t used, i;
-    if (!line || bytes == 0) return cudaErrorInvalidValue;
-    *line = 0;
-    if (spipe_priv_bad_cost(costs) || strchr(costs->name, ';')) return cudaErrorInvalidValue;
-    SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
-    copy = *costs;
-    used = (size_t)snprintf(line, bytes, "%s %.31s;", stamp, costs->name);
-    for (i = 0; i < SPIPE_PRIV_NUM_COSTS && used < bytes; ++i) {
-        used +=
-            (size_t)snprintf(line + used, bytes - used, " %.6g", *spipe_priv_cost_figure(&copy, i));
-    }
-    if (used < bytes) return cudaSuccess;
-    *line = 0;
-    return cudaErrorInvalidValue;
-}
-
-/* Reads the figures after the stamp and the name; 0 = there are no such figures. */
-SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
-    const char *end = strchr(text, ';');
-    size_t i;
-    memset(costs, 0, sizeof *costs);
-    while (*text == ' ') ++text;
-    if (!end || (size_t)(end - text) >= sizeof costs->name) return 0;
-    memcpy(costs->name, text, (size_t)(end - text));
-    spipe_priv_make_printable(costs->name); /* it is from a file, and goes into reports */
-    for (text = end + 1, i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
-        char *after = NULL;
-        const double figure = strtod(text, &after);
-        if (after == text || !(figure > 0.0) || figure > 1e15) return 0;
-        *spipe_priv_cost_figure(costs, i) = figure;
-        text = after;
-    }
-    return 1;
-}
-
-SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const char *line) {
-    static const char first[] = "streampipe costs ";
-    spipe_costs_t read;
-    char stamp[400], row[sizeof read.name];
-    if (!costs) return cudaErrorInvalidValue;
-    memset(costs, 0, sizeof *costs);
-    if (!line || strncmp(line, first, sizeof first - 1) != 0) return cudaErrorInvalidValue;
-    SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
-    if (strncmp(line, stamp, strlen(stamp)) == 0) {
-        if (!spipe_priv_costs_parse(&read, line + strlen(stamp))) return cudaErrorInvalidValue;
-        *costs = read;
-        return cudaSuccess;
-    }
-    SPIPE_TRY(spipe_costs_get(costs, device));
-    memcpy(row, costs->name, sizeof row);
-    (void)snprintf(costs->name, sizeof costs->name, "%.8s (stale line ignored)", row);
-    return cudaErrorNotSupported;
-}
-
 /* ---- src/private/check.h ---- */
 /* ---- 9 describe: the check -----------------------------------------------------------------
    All that can be wrong in a description, as sentences. Allocates nothing. */
@@ -3678,9 +3261,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
                          "schedule, staging or priority is out of range");
     SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
-    SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
-                         "costs: %s is not a positive number; begin with spipe_costs_get",
-                         spipe_priv_bad_cost(d->costs));
     SPIPE_TRY(spipe_priv_check_lengths(d, f));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
@@ -3711,13 +3291,8 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
 
 /* ---- src/private/work.h ---- */
 /* ---- 11 plan: the work ---------------------------------------------------------------------
-   What the planner has to know of a request, as numbers: taken from the description, the device's
-   facts and the kinds of memory. Reads only; nothing here depends on a choice. */
-
-/* Sizes in the law's numbers and back. Sizes are below 2^63, so one instruction converts them. */
-SPIPE_PRIV_OFTEN double spipe_priv_real(size_t size) { return (double)(int64_t)size; }
-
-SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_t)number; }
+   What the guess has to know of a request: bytes of an element, and what the description allows.
+   Taken from the description, the device's facts and the kinds of memory. Reads only. */
 
 /* The kind of memory of a host array; not set for other buffers. */
 typedef struct spipe_priv_array {
@@ -3730,37 +3305,14 @@ typedef struct spipe_priv_array {
 /* What the description allows or forbids. */
 enum {
     SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
-    SPIPE_PRIV_MAY_BATCH = 2,     /* no function sees single chunks, and memory is not limited */
-    SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
-    SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
-    SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
-    SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
-    SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
-    SPIPE_PRIV_IN_TURN = 128,     /* filling may wait for what only the caller issues */
-    SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048,      /* so is a split source's work, whose time is not known */
-    SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
-    SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
+    SPIPE_PRIV_MAY_CLIMB = 2,     /* runs may divide the whole differently */
+    SPIPE_PRIV_MAY_REPLAY = 4,    /* all stages are replayable and there is no host work */
+    SPIPE_PRIV_IN_TURN = 8,       /* filling may wait for what only the caller issues */
+    SPIPE_PRIV_AT_ONCE = 16,      /* several threads may fill or drain at once */
+    SPIPE_PRIV_SPLIT = 32         /* so may a split source's work, whose time is not known */
 };
 
-struct spipe_priv_work;
-struct spipe_priv_way;
-
-/* What a run may use of the machine that it is on. */
-typedef struct spipe_priv_machine {
-    size_t cpus;
-    double cache;     /* bytes of the last-level cache; 0 = not known */
-    double memory;    /* bytes of device memory that slots may take */
-    double few_bytes; /* a chunk of so few does not fill the GPU; 0 = not known */
-    size_t runs;      /* runs that share the machine, this one included; 0 = not known */
-    /* The time of a way beside other runs, or NULL; in beside.h. */
-    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
-                     const struct spipe_priv_way *y, double alone);
-} spipe_priv_machine_t;
-
-/* Bytes are of one element unless said otherwise. */
+/* Bytes are of one element. */
 typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
     unsigned flags;                   /* SPIPE_PRIV_MAY_... */
@@ -3769,52 +3321,34 @@ typedef struct spipe_priv_work {
     double hosted_in, hosted_out;     /* part of in, out: sources and sinks, always staged */
     double held;                      /* device memory in a slot */
     double temps;                     /* part of held: temporaries */
-    double halo;                      /* bytes copied in for each chunk besides its elements */
+    double halo;                      /* bytes of a slot besides its own elements */
     size_t least_chunk;               /* elements of the widest halo */
-    int copies[2];                    /* buffers copied in and out: calls for each chunk */
-    int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    int num_segments;                 /* 1 + rounds of host stages */
     size_t host_calls;                /* calls of host stages that may be under way at once */
-    int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
-    double kernel_s;      /* seconds of all kernels for the whole */
-    spipe_priv_machine_t machine;
 } spipe_priv_work_t;
 
-SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
-                                                const spipe_device_t *facts) {
-    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
-    int i, chains = 0;
-    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
-    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
-        flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
-    for (i = 0; i < d->num_stages; ++i) {
-        const spipe_stage_desc_t *s = &d->stages[i];
-        const unsigned after = spipe_priv_stage_deps(d, i);
-        if (!s->elementwise || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
-        if (!s->replayable || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-        chains += i > 0 && after != SPIPE_BIT(i - 1);
-        if (s->ordered || s->host || chains) flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
-    }
-    return flags;
-}
-
-/* Flags that sizes and callbacks decide. */
-SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
+/* What the stages and the callbacks decide. */
+SPIPE_PRIV_RARE unsigned spipe_priv_work_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
     const int watched = d->checked || d->progress != NULL;
-    const int shared = d->hooks && d->hooks->next_batch;
-    if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
-        flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
+    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_CLIMB;
+    int i;
+    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
+    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO || d->checked || spipe_priv_endless(d)) {
+        flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* a checked run compares inputs */
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* it compares inputs */
-    if (!watched && d->num_stages > 0 && d->count > 0 && !spipe_priv_endless(d)) {
-        flags |= SPIPE_PRIV_MAY_TRY;
+    if (watched || d->count == 0 || spipe_priv_endless(d)) flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB;
+    for (i = 0; i < d->num_stages; ++i) {
+        const spipe_stage_desc_t *s = &d->stages[i];
+        if (!s->elementwise || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+        if (!s->replayable || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
     }
     return flags;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
     if (b->halo_before == 0 && b->halo_after == 0) return;
-    w->halo += spipe_priv_real(b->halo_before + b->halo_after) * spipe_priv_real(b->elem_bytes);
+    w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
     if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
     if (w->least_chunk < b->halo_after) w->least_chunk = b->halo_after;
     w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
@@ -3822,35 +3356,34 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
-    const double bytes = spipe_priv_real(b->elem_bytes);
+    const double bytes = (double)b->elem_bytes;
     const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
     if (b->kind == SPIPE_RESIDENT) {
-        w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_TRY | SPIPE_PRIV_MAY_REPLAY);
+        w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_CLIMB | SPIPE_PRIV_MAY_REPLAY);
         return;
     }
+    spipe_priv_work_halo(w, b);
     w->held += bytes;
     if (b->kind == SPIPE_TEMP) {
-        w->zero_copy_passes = 0;
         w->temps += bytes;
+        return;
     }
     if (spipe_priv_goes_in(b)) {
         w->in += bytes;
-        ++w->copies[0];
         if (pageable) w->pageable_in += bytes;
         if (hosted) w->hosted_in += bytes;
     }
     if (spipe_priv_goes_out(b)) {
         w->out += bytes;
-        ++w->copies[1];
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
+    if (pageable || (hosted && !sequential)) w->flags |= SPIPE_PRIV_AT_ONCE;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
-    if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
-    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
-    if (b->kind == SPIPE_TEMP) return;
+    if (b->kind == SPIPE_SOURCE) w->flags |= SPIPE_PRIV_IN_TURN;
+    if (hosted || pageable) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB; /* it sees chunks */
     if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
 
@@ -3890,1048 +3423,20 @@ SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
 
 SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
-                                                     const spipe_priv_array_t *arrays, int kept,
-                                                     size_t cpus) {
+                                                     const spipe_priv_array_t *arrays) {
     const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
-    w.flags = spipe_priv_size_flags(d, spipe_priv_stage_flags(d, facts));
-    w.flags |= SPIPE_PRIV_MAY_REGISTER;
-    if (facts->host_page_tables) w.flags |= SPIPE_PRIV_PAGE_TABLES;
-    if (kept) w.flags |= SPIPE_PRIV_KEPT;
-    if (d->resources) w.flags |= SPIPE_PRIV_LENT;
-    w.num_stages = d->num_stages;
+    w.flags = spipe_priv_work_flags(d, facts);
     w.num_segments = spipe_priv_num_segments(d);
     w.host_calls = spipe_priv_host_calls(d);
-    w.zero_copy_passes = d->num_stages;
-    w.machine.cpus = cpus;
-    w.machine.few_bytes = (double)facts->num_sms * (double)SPIPE_PRIV_FEW_BYTES;
-    w.machine.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
+    w.count = d->count;
     for (i = 0; i < d->num_buffers; ++i) {
-        spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
-        if (d->buffers[i].kind == SPIPE_SOURCE) w.flags |= SPIPE_PRIV_IN_TURN;
         if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
     }
-    w.count = d->count;
-    if (spipe_priv_endless(d)) {
-        w.count = spipe_priv_whole((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
-    }
     return w;
-}
-
-/* ---- src/private/predict.h ---- */
-/* ---- 11 plan: the law ----------------------------------------------------------------------
-   How long one way of doing the work takes: arithmetic on costs and work; no choice is made. */
-
-/* A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
-   the copy engine out, host threads that drain, and the calling thread that issues. So a run takes
-
-       set-up + the time of one batch through all engines + (n - 1) x the busiest engine's time
-
-   and no more than depth batches may be under way at once: each of those beyond depth takes at
-   least the time of one batch through all engines / depth. */
-
-/* One way of doing the work: what the planner varies, what the law says, what runs measured. */
-typedef struct spipe_priv_way {
-    spipe_schedule_t schedule;
-    spipe_staging_t staging;
-    size_t chunk, batch, depth; /* elements, chunks, slots */
-    size_t fill_threads, drain_threads;
-    int caller_helps;
-    int pageable_slots; /* nothing is pinned; CUDA's copies of the slots block */
-    int replay;
-    int tries; /* runs measured */
-    double predicted_s;
-    double best_s; /* the least time measured; 0 = not run yet */
-} spipe_priv_way_t;
-
-/* Seconds of each engine for one batch. */
-typedef struct spipe_priv_engines {
-    double in, out;     /* copy engines, both busy */
-    double alone;       /* both together, one after the other: the first copy in, the last out */
-    double kernel;      /* the busy time of both kernel streams, by batch */
-    double chain;       /* all kernels of one batch, one after the other */
-    double fill, drain; /* one thread's time for a batch */
-    double staging;     /* all staging threads, at the host memory's rate; 0 = no staging */
-    double issue;       /* the calling thread */
-    double wakes;       /* waking the threads of a batch, if they were parked */
-    double saved;       /* saved at both ends if the caller helps: no thread has to be woken */
-    double busiest;
-    double slots;      /* time of a batch that waits for a slot, if that is longer */
-    double slots_lose; /* of the busiest engine, where the slots just suffice */
-} spipe_priv_engines_t;
-
-SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
-
-SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
-
-/* A batch's time where two engines at times wait for each other, because single batches take longer
-   or shorter: if both take equally long, it is longer than either by the share equals_lose. With
-   0.19 that is near the fourth root of a^4 + b^4, but needs no square root, for which a program in
-   C would have to link libm. */
-SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b, double equals_lose) {
-    const double longer = spipe_priv_max(a, b), shorter = spipe_priv_min(a, b);
-    const double share = shorter / longer; /* calls take time, so longer is not 0 */
-    return longer + equals_lose * shorter * share * share * share;
-}
-
-/* How many batches a way makes of the whole. */
-SPIPE_PRIV_RARE double spipe_priv_num_batches(const spipe_priv_work_t *w,
-                                              const spipe_priv_way_t *y) {
-    const size_t batch = y->chunk * y->batch;
-    const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
-    return spipe_priv_real(full) + 1.0;
-}
-
-SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    const double pageable = w->pageable_in + w->pageable_out;
-    return w->hosted_in + w->hosted_out > 0.0 ||
-           (pageable > 0.0 && y->staging == SPIPE_STAGING_COPY);
-}
-
-/* Bytes of an element that host threads copy into slots, and out of them. */
-SPIPE_PRIV_OFTEN double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    return w->hosted_in + (y->staging == SPIPE_STAGING_COPY ? w->pageable_in : 0.0);
-}
-
-SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
-}
-
-/* Whether threads call positioned sources, such as files, and the calling thread drains by itself:
-   there is little to drain, and on few CPUs a thread for that would keep one from filling. A caller
-   that takes chunks itself has no time for it. */
-SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
-                                             const spipe_priv_way_t *y) {
-    const double in = spipe_priv_filled(w, y), out = spipe_priv_drained(w, y);
-    if (!(w->flags & SPIPE_PRIV_POSITIONED) || w->num_stages == 0) return 0;
-    if (w->machine.cpus >= SPIPE_PRIV_SPARE_CPUS) return 0;
-    return out * (double)SPIPE_PRIV_LITTLE_OUT < in;
-}
-
-/* Bytes of pinned memory that the slots take. */
-SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
-                                              const spipe_priv_way_t *y) {
-    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch);
-    return spipe_priv_real(y->depth) * elements *
-           (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
-}
-
-/* The copy engines: both directions are slower while both are busy. */
-SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           double in, double out, spipe_priv_engines_t *e) {
-    const double both = spipe_priv_min(in, out) / c->link_both;
-    const double shared = spipe_priv_min(in, out);
-    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies[0] : 0.0;
-    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
-    e->alone = in / c->link_in + out / c->link_out;
-    e->alone += c->copy_s * (w->copies[0] + w->copies[1]);
-}
-
-/* The share of what is written into rings of so many bytes that the cache does not hold until it is
-   copied: the larger the rings, the larger that share. */
-SPIPE_PRIV_RARE double spipe_priv_missed(const spipe_priv_work_t *w, double rings) {
-    const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    const double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span;
-    return spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0); /* no cache: 1 */
-}
-
-/* Seconds for which a staged byte occupies the host memory. What the cache does not hold is written
-   to memory and read again. */
-SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, double missed) {
-    return (1.0 - missed) / c->memory + missed / c->memory_uncached;
-}
-
-/* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
-SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                              const spipe_priv_way_t *y, double elements,
-                                              spipe_priv_engines_t *e) {
-    const double in = elements * spipe_priv_filled(w, y);
-    const double out = elements * spipe_priv_drained(w, y);
-    const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
-    const double ring = spipe_priv_ring_bytes(w, y);
-    const double missed = spipe_priv_missed(w, ring);
-    const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
-    const double wake = threads > 0.0 ? c->wake_s : 0.0, ways = (in > 0.0) + (out > 0.0);
-    const double hosted = elements * w->hosted_in;
-    const int large = ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
-    double fill, drain, slower = SPIPE_PRIV_MISSED_ARRAY * missed * (in - hosted);
-    slower += (large ? SPIPE_PRIV_LARGE_SOURCE : SPIPE_PRIV_SOURCE) * hosted;
-    e->fill = in > 0.0 ? (in + slower) / c->fill + wake : 0.0;
-    e->drain =
-        out > 0.0 ? (out + SPIPE_PRIV_SINK * elements * w->hosted_out) / c->drain + wake : 0.0;
-    e->staging = (in + out) * spipe_priv_memory_s(c, missed);
-    if (!(threads > 0.0)) {
-        e->issue += e->fill + e->drain;
-        return;
-    }
-    e->wakes = wake * ways;
-    e->slots_lose = SPIPE_PRIV_SLOTS_LOSE;
-    if (y->caller_helps) e->saved = e->wakes;
-    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
-    if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
-        e->issue += c->call_s * 2.0 * ways;
-    }
-    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
-    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
-    if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
-    if (drain > 0.0)
-        e->staging = spipe_priv_max(e->staging, e->drain / drain);
-    else
-        e->issue += e->drain; /* the calling thread drains */
-}
-
-/* How many times its share of the whole a chunk's kernel takes: more than once if the chunk does
-   not fill the GPU. How many threads it has is not known; usually one for each value that goes in
-   or that comes out, whichever are fewer. */
-SPIPE_PRIV_OFTEN double spipe_priv_underfilled(const spipe_priv_work_t *w, double elements) {
-    const double least = spipe_priv_min(w->in, w->out);
-    double x = w->machine.few_bytes / elements / (least > 0.0 ? least : w->held);
-    x *= x;
-    return 1.0 + spipe_priv_min(x * x, SPIPE_PRIV_UNDERFILLED);
-}
-
-/* One batch's time through all engines, with so many seconds of its copies. */
-SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_engines_t *e,
-                                          double copies) {
-    const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
-    return e->fill + copies + e->chain + e->drain + links - e->saved;
-}
-
-SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
-                                                           const spipe_priv_work_t *w,
-                                                           const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y);
-    const double elements = spipe_priv_real(w->count) / n;
-    const double launches = (double)w->num_stages * spipe_priv_real(y->batch);
-    /* A launch takes the time of two calls; so do all records of events and waits of a batch. */
-    const double calls = w->copies[0] + w->copies[1] + 2.0 * (launches + 1.0);
-    const double kernel = w->kernel_s / n;
-    spipe_priv_engines_t e;
-    double limit; /* one batch through all engines, in a long run: threads are awake */
-    memset(&e, 0, sizeof e);
-    spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
-    /* Two kernel streams: while one launches a kernel, that of the other runs. */
-    e.kernel = kernel * spipe_priv_underfilled(w, elements) + SPIPE_PRIV_KERNEL_GAP * c->launch_s;
-    e.kernel = spipe_priv_max(e.kernel, 0.5 * (kernel + c->launch_s * launches));
-    e.chain = kernel + 1.5 * c->launch_s * launches; /* longer in an idle stream */
-    e.issue = c->call_s * (y->replay ? 1.0 : calls);
-    if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
-    e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
-    e.busiest =
-        spipe_priv_max(e.busiest, spipe_priv_in_turns(e.issue, e.staging, SPIPE_PRIV_EQUALS_LOSE));
-    limit = spipe_priv_latency(c, &e, e.in + e.out) + e.saved - e.wakes;
-    if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
-    if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
-        limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
-    }
-    e.slots = spipe_priv_in_turns(e.busiest, limit / spipe_priv_real(y->depth), e.slots_lose);
-    if (y->schedule == SPIPE_SERIAL) e.slots = spipe_priv_latency(c, &e, e.alone);
-    return e;
-}
-
-/* A one-shot run's set-up for a ring. A kept pipeline has paid for it, and so have resources. */
-SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                        const spipe_priv_way_t *y) {
-    const double ring = spipe_priv_ring_bytes(w, y);
-    const double arrays = spipe_priv_real(w->count) * (w->pageable_in + w->pageable_out);
-    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
-    const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
-    double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
-    if (y->chunk * y->batch >= w->count) s -= SPIPE_PRIV_ONE_BATCH * c->setup_s;
-    if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
-    s += c->start_s * threads;
-    if (y->staging == SPIPE_STAGING_REGISTER) {
-        s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
-        s += arrays / c->pin_arrays;
-    }
-    return s;
-}
-
-/* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
-   their copies find them in the cache, and each of them costs no more than a step of a ring; but to
-   touch a slot for the first time takes half the time of pinning it. Positioned sources are read
-   and copied in pieces. */
-SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                                 const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
-    const double chunk = spipe_priv_real(y->chunk), held = w->held * chunk;
-    const double piece = (double)SPIPE_PRIV_PIECE, read = w->hosted_in * chunk;
-    double in = c->pageable_in, out = c->pageable_out, copy = c->pageable_s;
-    double copies = w->copies[0], touched = chunk * (w->hosted_in + w->hosted_out);
-    double batch = c->launch_s * w->num_stages, once = SPIPE_PRIV_ONE_STREAM * c->setup_s;
-    once += c->malloc_s + spipe_priv_real(y->depth) * held / c->malloc_bytes;
-    if (y->pageable_slots) {
-        in *= SPIPE_PRIV_HELD_SLOT;
-        copy = c->copy_s;
-        batch += c->latency_s * (copies + w->copies[1]);
-        if ((w->flags & SPIPE_PRIV_POSITIONED) && read > piece) {
-            copies *= read / piece;
-            touched -= read - piece;
-        }
-        once += 0.5 * touched / c->pin;
-        once += SPIPE_PRIV_BLOCK_S * spipe_priv_real(spipe_priv_whole(held) / SPIPE_PRIV_BLOCK);
-    } else {
-        if (w->pageable_in <= 0.0) in = c->link_in;
-        if (w->pageable_out <= 0.0) out = c->link_out;
-    }
-    if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
-    return once + count * (w->hosted_in / c->fill + w->hosted_out / c->drain) +
-           count * (w->in / in + w->out / out) + w->kernel_s +
-           n * (batch + copy * (copies + w->copies[1]));
-}
-
-/* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
-   writes; without them every stage reads and writes the output across the link. */
-SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
-                                                    const spipe_priv_work_t *w,
-                                                    const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), part = spipe_priv_real(w->count) / n;
-    const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
-    const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
-    double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;
-    if (w->flags & SPIPE_PRIV_PAID) setup = 0.0;
-    if (w->zero_copy_passes > 0) {
-        one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
-        one = spipe_priv_max(one, kernel);
-        busiest = one;
-    } else {
-        one = in + kernel + out;
-        busiest = spipe_priv_max(SPIPE_PRIV_SIDE_BY_SIDE * (in + out), kernel);
-    }
-    return setup + launches + one + (n - 1.0) * (busiest + c->launch_s);
-}
-
-/* Seconds that a way takes, as far as the costs are right. */
-SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y) {
-    const int direct = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
-    const double n = spipe_priv_num_batches(w, y);
-    const double at_once = spipe_priv_min(n, spipe_priv_real(y->depth));
-    spipe_priv_engines_t e;
-    if (w->count == 0) return 0.0;
-    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
-        return spipe_priv_predict_zero_copy(c, w, y);
-    }
-    if (direct || y->pageable_slots) return spipe_priv_predict_direct(c, w, y);
-    e = spipe_priv_engines_of(c, w, y);
-    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, &e, e.alone) +
-           (at_once - 1.0) * e.busiest + (n - at_once) * e.slots;
-}
-
-/* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
-SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                                const spipe_priv_way_t *y, double measured_s) {
-    spipe_priv_work_t trial = *w;
-    double low = 0.0, high = measured_s;
-    int i;
-    for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
-        trial.kernel_s = 0.5 * (low + high);
-        if (spipe_priv_predict(c, &trial, y) > measured_s)
-            high = trial.kernel_s;
-        else
-            low = trial.kernel_s;
-    }
-    return low;
-}
-
-/* The same for the rates at which a thread fills and drains slots: the costs with which the law
-   agrees with a measured run, if its kernels take no longer than its copies. */
-SPIPE_PRIV_OFTEN spipe_costs_t spipe_priv_solve_host(const spipe_costs_t *c,
-                                                     const spipe_priv_work_t *w,
-                                                     const spipe_priv_way_t *y, double measured_s) {
-    spipe_costs_t trial = *c;
-    double low = 0.0, high = 1.0; /* as a share of the rates in the table */
-    int i;
-    for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
-        const double share = 0.5 * (low + high);
-        trial.fill = share * c->fill;
-        trial.drain = share * c->drain;
-        if (spipe_priv_predict(&trial, w, y) > measured_s)
-            low = share;
-        else
-            high = share;
-    }
-    return trial;
-}
-
-/* ---- src/private/slots.h ---- */
-/* ---- 11 plan: chunks, threads, slots --------------------------------------------------------
-   How large a chunk of some bytes is, how many threads there may be, and how many slots they need.
-   Pure arithmetic; compares nothing. */
-/* Elements in a chunk that has about this many bytes in the busier direction: a multiple of 32, and
-   never fewer than the halo. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
-    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
-    size_t chunk = spipe_priv_whole(bytes / spipe_priv_busier(w));
-    if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
-    if (chunk < w->least_chunk) chunk = w->least_chunk;
-    return chunk > 0 ? chunk : 1;
-}
-
-/* Elements in a chunk when the whole is divided into this many parts, rounded up to a multiple. */
-SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
-    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
-    size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
-    if (parts > 1 && chunk > SPIPE_PRIV_ALIGN_FROM * align) {
-        chunk += (align - chunk % align) % align;
-    }
-    return chunk < w->least_chunk ? w->least_chunk : chunk;
-}
-
-/* Threads for host stages: as many as the user wants, else as many as there are CPUs besides those
-   of the staging threads, but at least half of the CPUs: if host stages take longest, staging
-   waits. */
-SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y) {
-    const size_t staging = y->fill_threads + y->drain_threads;
-    const size_t cpus = w->machine.cpus, half = (cpus + 1) / 2;
-    size_t most = cpus > staging + half ? cpus - staging : half;
-    if (d->threads != SPIPE_AUTO) most = d->threads;
-    return most < w->host_calls ? most : w->host_calls;
-}
-
-/* Slots for threads whose work takes an unknown time: one for each thread that runs host stages or
-   the work of a split source, besides the slots that are being copied. */
-SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                              const spipe_priv_way_t *y) {
-    const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
-    size_t busy = spipe_priv_host_threads(d, w, y);
-    if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
-    busy += SPIPE_PRIV_COPY_SLOTS;
-    return busy > segments ? busy : segments;
-}
-
-/* Number of slots: even, because chunks alternate between two kernel streams. One for each staging
-   thread plus two that are being copied; or two for each thread of the direction that has more
-   threads, because a chunk that is filled waits for those before it. The times of positioned
-   sources vary more than those of copies, so each of their threads has twice as many: a file was
-   read at 29 GB/s by 3 threads with 12 slots, and at 21 with 6 (H200, 4 CPUs, 2026-11-25). */
-SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                            const spipe_priv_way_t *y) {
-    const size_t least = spipe_priv_least_depth(d, w, y);
-    size_t busier = y->fill_threads > y->drain_threads ? y->fill_threads : y->drain_threads;
-    size_t depth = y->fill_threads + y->drain_threads + 2;
-    if (d->schedule == SPIPE_SERIAL) return 1;
-    if (d->depth != SPIPE_AUTO) return d->depth;
-    if (w->flags & SPIPE_PRIV_POSITIONED) busier *= 2;
-    if (depth < 2 * busier) depth = 2 * busier;
-    depth += depth % 2;
-    if (depth < least || !spipe_priv_is_staged(w, y)) depth = least;
-    return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
-}
-
-/* Whether threads fill and drain. */
-SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
-           !spipe_priv_caller_drains(w, y);
-}
-
-/* The most threads that a plan gives one direction: half of the CPUs if both directions have
-   threads. (Arrays of 16 to 512 MiB, three times as much in as out: 8 and 4 threads took 0.96 of
-   the time of 10 and 4, in the mean; H100, 16 CPUs, 2026-11-25.) How many calls of positioned
-   sources are of use is not known. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int both) {
-    const size_t half = (w->machine.cpus + 1) / 2;
-    const int halves = both && !(w->flags & SPIPE_PRIV_POSITIONED);
-    return halves && half < SPIPE_MAX_THREADS ? half : SPIPE_MAX_THREADS;
-}
-
-/* Shares threads between filling and draining by the time that each takes. */
-SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                              spipe_priv_way_t *y, size_t threads) {
-    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch);
-    const int both = spipe_priv_both_ways(w, y);
-    const size_t most = spipe_priv_most_each_way(w, both);
-    spipe_priv_engines_t e;
-    double share;
-    e.issue = 0.0;
-    y->fill_threads = threads;
-    y->drain_threads = 0;
-    y->depth = threads + 2; /* depth_for says why */
-    spipe_priv_staging_times(c, w, y, elements, &e);
-    share = e.fill / (e.fill + e.drain);
-    /* the nearest whole number */
-    y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
-    if (y->fill_threads == 0 && e.fill > 0.0) y->fill_threads = 1;
-    if (y->fill_threads > most) y->fill_threads = most;
-    y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
-    if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!both && e.fill > 0.0) y->drain_threads = 0;
-    if (y->drain_threads > most) y->drain_threads = most;
-}
-
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
-   The others are left to the calling thread and the stages. Positioned sources may have all CPUs
-   but one: the table of costs does not know how fast they are. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y) {
-    const int both = spipe_priv_both_ways(w, y);
-    const size_t cpus = w->machine.cpus;
-    size_t most;
-    if (cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
-    if (!both && (w->flags & SPIPE_PRIV_POSITIONED)) return cpus - 1;
-    if (!both) return cpus - cpus / SPIPE_PRIV_FEW_CPUS;
-    most = cpus - cpus / SPIPE_PRIV_SPARE_CPUS;
-    return most - most % 2;
-}
-
-/* Most elements in a chunk. Limited beside other runs, which wait for a chunk's copy; and with a
-   split source, so that each thread gets a few chunks of work whose time is not known. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                             const spipe_priv_way_t *y) {
-    size_t threads = spipe_priv_most_threads(w, y);
-    if (!(w->flags & SPIPE_PRIV_SPLIT)) {
-        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_MOST_CHUNK) : SIZE_MAX;
-    }
-    if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
-    return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
-}
-
-/* ---- src/private/rings.h ---- */
-/* ---- 11 plan: rings of slots ----------------------------------------------------------------
-   Compares rings by the law: sizes of chunks, numbers of threads and of slots; keeps the best few
-   ways. Pure: no state, no allocation, no CUDA call. */
-typedef struct spipe_priv_planner {
-    const spipe_costs_t *costs;
-    const spipe_priv_work_t *work;
-    const spipe_desc_t *desc; /* what the user fixed */
-    spipe_priv_way_t *best;   /* the best ways so far, best first */
-    size_t num, capacity;
-    size_t device_bytes; /* memory that may be used; 0 = no limit */
-    size_t pinned_bytes;
-    int num_compared;
-    double to_beat; /* seconds of the best way with another staging; 0 = there is none */
-    int fine;       /* 1 = near the best so far every number of threads and of slots is compared */
-} spipe_priv_planner_t;
-
-/* Whether two numbers of threads are so close that one run of them is enough. */
-SPIPE_API int spipe_priv_close(size_t a, size_t b) {
-    const double x = spipe_priv_real(a), y = spipe_priv_real(b);
-    return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
-}
-
-/* Whether two ways are so alike that only one is worth running. */
-SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
-    const double x = spipe_priv_real(a->chunk * a->batch), y = spipe_priv_real(b->chunk * b->batch);
-    const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
-    if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
-    if (a->pageable_slots != b->pageable_slots) return 0;
-    if (a->replay) return 1; /* one candidate that replays is enough */
-    return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
-           spipe_priv_close(a->fill_threads, b->fill_threads) &&
-           spipe_priv_close(a->drain_threads, b->drain_threads);
-}
-
-/* Whether the slots of a way fit into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
-    const double slots = spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
-    const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
-    const double halos = in_place ? 0.0 : spipe_priv_real(y->depth) * p->work->halo;
-    const double device = slots * (in_place ? p->work->temps : p->work->held) + halos;
-    if (device > p->work->machine.memory) return 0;
-    if (p->device_bytes > 0 && device > spipe_priv_real(p->device_bytes)) return 0;
-    if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
-    return spipe_priv_ring_bytes(p->work, y) <= spipe_priv_real(p->pinned_bytes);
-}
-
-/* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
-   is predicted to take. */
-SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
-    size_t k = 0;
-    y->predicted_s = spipe_priv_predict(p->costs, p->work, y);
-    if (p->work->machine.beside) {
-        y->predicted_s = p->work->machine.beside(p->work, p->costs, y, y->predicted_s);
-    }
-    if (!spipe_priv_fits(p, y)) y->predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
-    ++p->num_compared;
-    while (k < p->num && !spipe_priv_alike(&p->best[k], y)) ++k;
-    if (k == p->capacity) --k;
-    if (k < p->num && p->best[k].predicted_s <= y->predicted_s) return y->predicted_s;
-    if (k == p->num) ++p->num;
-    for (; k > 0 && p->best[k - 1].predicted_s > y->predicted_s; --k) p->best[k] = p->best[k - 1];
-    p->best[k] = *y;
-    return y->predicted_s;
-}
-
-/* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
-   which takes time, and the cache holds a smaller ring. */
-SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
-                                              const spipe_priv_way_t *y) {
-    const spipe_priv_work_t *w = p->work;
-    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return 0;
-    return spipe_priv_host_threads(p->desc, w, y) <= 1;
-}
-
-/* Completes a way whose chunk and threads are known, and compares it. */
-SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
-    const spipe_priv_work_t *w = p->work;
-    size_t least = SPIPE_PRIV_COPY_SLOTS;
-    size_t depth;
-    double took;
-    y->depth = spipe_priv_depth_for(p->desc, w, y);
-    if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
-        const double n = spipe_priv_num_batches(w, y);
-        if (spipe_priv_real(y->depth) > n)
-            y->depth = spipe_priv_whole(n); /* no more slots than batches */
-    }
-    depth = y->depth;
-    took = spipe_priv_consider(p, y);
-    if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
-    if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
-    while (y->depth >= least + 2 && y->depth + SPIPE_PRIV_FEWER_SLOTS > depth) {
-        y->depth -= 2 - y->depth % 2; /* even: depth_for says why */
-        took = spipe_priv_min(took, spipe_priv_consider(p, y));
-    }
-    return took;
-}
-
-/* The fewest threads to compare: two each way fewer than the best ring so far has. Another size of
-   chunk hardly ever needs fewer than that. */
-SPIPE_PRIV_RARE size_t spipe_priv_threads_from(const spipe_priv_planner_t *p, size_t ways) {
-    const size_t best = p->num > 0 ? p->best[0].fill_threads + p->best[0].drain_threads : 0;
-    const size_t from = best - best % ways;
-    return from > 2 * ways ? from - 2 * ways : 0;
-}
-
-/* So many threads for a staged way whose chunk is known, shared between both directions. */
-SPIPE_PRIV_RARE void spipe_priv_set_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
-                                            size_t threads) {
-    const size_t asked = p->desc->threads;
-    y->fill_threads = y->drain_threads = 0;
-    if (threads > 0) spipe_priv_share_threads(p->costs, p->work, y, threads);
-    if (asked != SPIPE_AUTO && y->fill_threads > 0) y->fill_threads = asked;
-    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, y) > 0.0) y->drain_threads = asked;
-    y->caller_helps = threads == 0;
-}
-
-/* Whether a ring that takes so many seconds is so much slower than the best way with another
-   staging that comparing more rings like it is a waste of time. */
-SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double seconds) {
-    return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
-}
-
-/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one thread
-   more as long as that is faster; near the best ring every number is compared, up to two more in
-   each direction than the best has. Fewer slots, and a caller that helps, are compared for each
-   number by a kept pipeline; by a one-shot run, whose planning counts, for the best number only. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const size_t ways = spipe_priv_both_ways(w, &y) ? 2 : 1;
-    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_IN_TURN);
-    const int all_help = p->fine || p->capacity > 1;
-    const size_t reach = 2 * ways;
-    size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);
-    size_t best = 0;
-    double took, least = SPIPE_PRIV_DOES_NOT_FIT;
-    double helped; /* at the least, with a caller that helps: half a thread */
-    int more = 0;
-    if (threads == 0 && !may_help) threads = ways;
-    if (p->fine && most > threads + 2 * reach) most = threads + 2 * reach;
-    if (w->flags & SPIPE_PRIV_SPLIT)
-        threads = most = spipe_priv_most_threads(w, &y); /* the time of their work is not known */
-    else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
-        threads = most = ways; /* sources and sinks see chunks in order */
-    if (p->desc->threads != SPIPE_AUTO) threads = most = ways * p->desc->threads;
-    for (; threads <= most && (p->fine || more < 2); threads += p->fine ? 1 : ways) {
-        spipe_priv_set_threads(p, &y, threads);
-        took = spipe_priv_consider_ring(p, &y);
-        if (all_help && threads > 0 && may_help) {
-            y.caller_helps = 1;
-            took = spipe_priv_min(took, spipe_priv_consider_ring(p, &y));
-        }
-        more = took < least ? 0 : more + 1;
-        if (took < least) best = threads;
-        least = spipe_priv_min(least, took);
-    }
-    helped = least * spipe_priv_real(best) / (spipe_priv_real(best) + 0.5);
-    if (all_help || spipe_priv_is_beaten(p, helped)) return;
-    p->fine = 1;
-    spipe_priv_set_threads(p, &y, best);
-    spipe_priv_consider_ring(p, &y);
-    if (best == 0 && most > 0) spipe_priv_set_threads(p, &y, ways);
-    y.caller_helps = 1;
-    if (may_help) spipe_priv_consider_ring(p, &y);
-    p->fine = 0;
-}
-
-/* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
-SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const double chunk = spipe_priv_real(y.chunk) * spipe_priv_busier(w);
-    const double most = SPIPE_PRIV_MOST_CHUNK;
-    const size_t chunks = w->count == 0 ? 1 : (w->count - 1) / y.chunk + 1;
-    y.batch = 1;
-    spipe_priv_consider_ring(p, &y);
-    if (!(w->flags & SPIPE_PRIV_MAY_BATCH) || y.schedule != SPIPE_ENGINES) return;
-    for (y.batch = 2; y.batch < chunks && chunk * spipe_priv_real(y.batch) <= most; y.batch *= 2) {
-        spipe_priv_consider_ring(p, &y);
-    }
-    y.batch = chunks;
-    if (chunks > 1 && chunk * spipe_priv_real(chunks) <= most) spipe_priv_consider_ring(p, &y);
-}
-
-/* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
-SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const size_t most = spipe_priv_most_chunk(p->desc, p->work, &y);
-    if (p->desc->chunk == SPIPE_AUTO && y.chunk > most) y.chunk = most;
-    if (spipe_priv_is_staged(p->work, &y))
-        spipe_priv_consider_staged(p, y);
-    else if (p->desc->chunk != SPIPE_AUTO)
-        spipe_priv_consider_batches(p, y);
-    else
-        spipe_priv_consider_ring(p, &y);
-    if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
-    if (spipe_priv_num_batches(p->work, &y) > (double)SPIPE_PRIV_MAX_REPLAY) return;
-    if (spipe_priv_num_batches(p->work, &y) < 2.0) return;
-    y.replay = 1;
-    spipe_priv_consider_ring(p, &y);
-}
-
-/* Below the smallest chunk size: halves the chunk until some way fits into the memory. */
-SPIPE_PRIV_RARE void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
-    while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
-        y.chunk /= 2;
-        if (y.chunk < p->work->least_chunk) return;
-        spipe_priv_consider_chunk(p, y);
-    }
-}
-
-/* A chunk near the best so far, with its threads, and with one more. */
-SPIPE_PRIV_RARE void spipe_priv_consider_near(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const size_t threads = y.fill_threads + y.drain_threads + 1;
-    if (p->capacity > 1 && spipe_priv_is_staged(p->work, &y)) {
-        spipe_priv_consider_staged(p, y);
-        return;
-    }
-    spipe_priv_consider_ring(p, &y);
-    if (threads == 1 || p->desc->threads != SPIPE_AUTO) return;
-    if (threads > spipe_priv_most_threads(p->work, &y)) return;
-    spipe_priv_share_threads(p->costs, p->work, &y, threads);
-    spipe_priv_consider_ring(p, &y);
-}
-
-/* Near the best so far: every number of threads and of slots, and chunk sizes between those already
-   compared, which divide the whole evenly; then threads and slots again for the best of those. */
-SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const int staged = spipe_priv_is_staged(p->work, &y);
-    const size_t least = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
-    size_t n, parts, chunk;
-    if (p->best[0].schedule != y.schedule || p->best[0].staging != y.staging) return;
-    if (spipe_priv_is_beaten(p, p->best[0].predicted_s)) return;
-    p->fine = 1;
-    if (staged) spipe_priv_consider_staged(p, p->best[0]);
-    y = p->best[0];
-    chunk = y.chunk;
-    n = spipe_priv_whole(spipe_priv_num_batches(p->work, &y));
-    parts = n - n / SPIPE_PRIV_REFINE_DOWN;
-    for (; parts <= n + n / SPIPE_PRIV_REFINE_UP + 1; parts += n / SPIPE_PRIV_REFINE_STEPS + 1) {
-        y.chunk = spipe_priv_part_of(p->work, parts);
-        if (parts == n || y.chunk > spipe_priv_most_chunk(p->desc, p->work, &y)) continue;
-        if (parts > n && y.chunk < least) continue;
-        spipe_priv_consider_near(p, y);
-    }
-    if (staged && p->best[0].chunk != chunk) spipe_priv_consider_staged(p, p->best[0]);
-    p->fine = 0;
-}
-
-/* Compares chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
-SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
-    const int compared = p->num_compared;
-    size_t parts, bytes;
-    y.chunk = p->desc->chunk;
-    if (y.chunk != SPIPE_AUTO) {
-        for (; p->fine < 2; ++p->fine)
-            spipe_priv_consider_chunk(p, y); /* first: how many threads */
-        p->fine = 0;
-        return;
-    }
-    for (parts = 1; parts <= SPIPE_MAX_DEPTH; parts *= 2) {
-        if (total > spipe_priv_real(parts) * (double)SPIPE_PRIV_MOST_CHUNK) continue;
-        y.chunk = spipe_priv_part_of(w, parts);
-        spipe_priv_consider_chunk(p, y);
-    }
-    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2) {
-        y.chunk = spipe_priv_chunk_of(w, spipe_priv_real(bytes));
-        if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
-        y.chunk = spipe_priv_chunk_of(w, 1.5 * spipe_priv_real(bytes));
-        if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
-    }
-    if (p->num_compared == compared) { /* one element, or its halo, exceeds all sizes */
-        y.chunk = spipe_priv_part_of(w, 1);
-        spipe_priv_consider_chunk(p, y);
-    }
-    spipe_priv_refine(p, y);
-    spipe_priv_shrink(p, y);
-}
-
-/* ---- src/private/plan.h ---- */
-/* ---- 11 plan: choosing ---------------------------------------------------------------------
-   Lists the ways to do the work: rings with each way to stage, zero-copy, CUDA's own copies. Pure,
-   so it runs again whenever the work changes. */
-
-/* Zero-copy: the whole in one launch of each stage, or a few parts side by side. Of ways that are
-   alike only one is tried, and three parts are like two and like four: so they come last, and are
-   left out unless they gain more than runs vary. */
-SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    static const unsigned char parts[] = {1, 2, SPIPE_PRIV_MAX_PARTS, SPIPE_PRIV_MAX_PARTS - 1};
-    const size_t last = sizeof parts - 1;
-    size_t k;
-    y.schedule = SPIPE_ZERO_COPY;
-    for (k = 0; k <= last; ++k) {
-        y.chunk = spipe_priv_part_of(p->work, parts[k]);
-        y.depth = p->desc->depth;
-        if (y.depth == SPIPE_AUTO) {
-            y.depth = p->work->flags & SPIPE_PRIV_KEPT ? (size_t)SPIPE_PRIV_COPY_SLOTS : parts[k];
-        }
-        if (k == last && spipe_priv_predict(p->costs, p->work, &y) >
-                             SPIPE_PRIV_CHANCE * p->best[0].predicted_s) {
-            break;
-        }
-        spipe_priv_consider(p, &y);
-    }
-}
-
-/* The least time that any ring can take: its set-up, the smallest batch through all engines, and
-   the copies of the rest. */
-SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const size_t ladder = spipe_priv_chunk_of(w, SPIPE_PRIV_LEAST_CHUNK);
-    spipe_priv_engines_t e;
-    double rest;
-    y.depth = y.batch = 1;
-    y.chunk = spipe_priv_part_of(w, SPIPE_MAX_DEPTH);
-    if (y.chunk > ladder) y.chunk = ladder;
-    e = spipe_priv_engines_of(p->costs, w, &y);
-    rest = spipe_priv_real(w->count) - spipe_priv_real(y.chunk);
-    rest *= spipe_priv_max(w->in / p->costs->link_in, w->out / p->costs->link_out);
-    if (!(w->flags & SPIPE_PRIV_PAID)) rest -= SPIPE_PRIV_ONE_BATCH * p->costs->setup_s;
-    return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, &e, e.alone) + rest;
-}
-
-/* Considers rings with one kind of staging, unless their least time is longer than the best way so
-   far, because planning a small run must not take long. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
-                                                 const spipe_priv_way_t *y) {
-    const spipe_priv_work_t *w = p->work;
-    const spipe_priv_way_t best = p->best[0];
-    const double least = spipe_priv_least_time(p, *y);
-    const size_t num = p->num;
-    if (num == p->capacity && !w->machine.beside && least >= best.predicted_s) return;
-    if (p->capacity == 1) p->num = 0; /* so that the best ring of this staging is refined */
-    p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
-    spipe_priv_consider_chunks(p, *y);
-    p->to_beat = 0.0;
-    if (p->capacity > 1 || num == 0 || p->best[0].predicted_s < best.predicted_s) return;
-    p->best[0] = best;
-}
-
-/* For little data through sources and sinks, to pin a slot takes longer than CUDA's own copies of a
-   pageable slot, which the calling thread fills and drains; in a few parts, since a smaller slot is
-   touched in less time. */
-SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
-                                                        spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const unsigned never = SPIPE_PRIV_PAID | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
-    const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
-    size_t parts;
-    if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
-    if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
-    if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
-    if (p->desc->depth != SPIPE_AUTO || p->desc->chunk != SPIPE_AUTO) return;
-    if (total > (double)SPIPE_PRIV_MOST_CHUNK) return;
-    y.depth = 1;
-    y.pageable_slots = 1;
-    for (parts = 1; parts <= SPIPE_MAX_DEPTH; parts *= 2) {
-        if (parts > 1 && total < spipe_priv_real(parts) * (double)SPIPE_PRIV_LEAST_CHUNK) break;
-        y.chunk = spipe_priv_part_of(w, parts);
-        spipe_priv_consider(p, &y);
-    }
-}
-
-/* What may be done about pageable arrays. */
-SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
-    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* by several GPUs */
-    const int paid = (w->flags & SPIPE_PRIV_PAID) || shared;
-    if (w->pageable_in + w->pageable_out <= 0.0) {
-        y.staging = SPIPE_STAGING_AUTO;
-    } else if (p->desc->staging != SPIPE_STAGING_AUTO) {
-        y.staging = p->desc->staging;
-    } else if (w->flags & (SPIPE_PRIV_PAGE_TABLES | SPIPE_PRIV_NO_PINS)) {
-        y.staging = SPIPE_STAGING_DIRECT;
-    } else {
-        y.staging = SPIPE_STAGING_COPY;
-    }
-    if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
-        y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
-        if (w->flags & SPIPE_PRIV_NO_PINS) y.staging = SPIPE_STAGING_DIRECT;
-    }
-    if ((paid && !few) || p->desc->staging != SPIPE_STAGING_AUTO ||
-        y.staging != SPIPE_STAGING_COPY) {
-        if (!paid) spipe_priv_consider_pageable_slots(p, y);
-        spipe_priv_consider_staging(p, &y);
-        return;
-    }
-    y.staging = SPIPE_STAGING_DIRECT;
-    spipe_priv_consider_chunks(p, y);
-    y.staging = SPIPE_STAGING_REGISTER;
-    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_staging(p, &y);
-    y.staging = SPIPE_STAGING_COPY;
-    spipe_priv_consider_staging(p, &y);
-}
-
-/* Drops ways that do not fit into the memory. If none fits, the best one stays, and allocating will
-   say how much is missing. */
-SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
-    while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
-    if (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) {
-        p->best[0].predicted_s = spipe_priv_predict(p->costs, p->work, &p->best[0]);
-    }
-    return p->num;
-}
-
-/* Lists the best ways, best first; returns how many, at least 1. */
-SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
-    const spipe_schedule_t asked = p->desc->schedule;
-    const spipe_priv_work_t *w = p->work;
-    const int only_zero_copy = asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
-                               w->pageable_in + w->pageable_out <= 0.0 && w->halo <= 0.0;
-    spipe_priv_way_t y;
-    memset(&y, 0, sizeof y);
-    y.batch = 1;
-    y.schedule = asked == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : asked;
-    p->num = 0;
-    p->num_compared = 0;
-    if (only_zero_copy || (asked == SPIPE_SCHEDULE_AUTO && (w->flags & SPIPE_PRIV_MAY_ZERO_COPY))) {
-        spipe_priv_consider_zero_copy(p, y);
-    }
-    if (!only_zero_copy) spipe_priv_consider_stagings(p, y);
-    return spipe_priv_drop_unfit(p);
-}
-
-/* ---- src/private/explain.h ---- */
-/* ---- 11 plan: saying why -------------------------------------------------------------------
-   A way as a spipe_plan_t, with a sentence for each choice. Pure. */
-SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                                 const spipe_priv_way_t *y) {
-    const int whole = y->chunk >= w->count;
-    if (d->chunk != SPIPE_AUTO)
-        return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
-    if (spipe_priv_endless(d)) return "no total is known, so for a long run";
-    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
-        return whole ? "the whole: overlapping gains nothing"
-                     : "without copies, some parts side by side";
-    }
-    if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
-    if (whole && !w->machine.beside) return "the whole: overlapping gains nothing";
-    return w->machine.beside
-               ? "beside other runs that overlap this one"
-               : "balances per-copy overhead (and halos) against pipeline fill and drain";
-}
-
-/* NULL: the report, which knows the number of chunks, says what overlapped. */
-SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
-                                                    const spipe_priv_way_t *y) {
-    if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
-    if (y->schedule == SPIPE_ZERO_COPY) {
-        return "elementwise, on pinned memory: copies take longer";
-    }
-    return NULL;
-}
-
-SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
-                                                   const spipe_priv_work_t *w,
-                                                   const spipe_priv_way_t *y) {
-    const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
-    const int slots = w->hosted_in + w->hosted_out > 0.0 || w->num_segments > 1;
-    int i;
-    for (i = 0; i < d->num_buffers && !few; ++i) {
-        if (d->buffers[i].how) return d->buffers[i].how;
-    }
-    if (w->pageable_in + w->pageable_out <= 0.0) {
-        if (y->pageable_slots)
-            return "slots in pageable memory: too little data for pinning to pay";
-        if (!few || !slots) return "no pageable array";
-        return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"
-                                             : "smaller or fewer slots: no room to pin more";
-    }
-    if (d->staging != SPIPE_STAGING_AUTO) {
-        return d->staging == y->staging ? "as asked"
-                                        : "the system refused to pin the arrays in place";
-    }
-    if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads host pages at full speed";
-    switch (y->staging) {
-    case SPIPE_STAGING_DIRECT:
-        return few ? "CUDA copies by itself: no room to pin a ring"
-                   : "plain cudaMemcpy: too little data for staging to pay";
-    case SPIPE_STAGING_REGISTER: return "pinned in place: staging takes longer to set up";
-    default:
-        return few ? "through pinned slots by host threads: no room to pin more"
-                   : "through pinned slots by host threads: CUDA's own copies block";
-    }
-}
-
-SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
-                                                const spipe_priv_work_t *w,
-                                                const spipe_priv_way_t *y) {
-    spipe_plan_t plan;
-    memset(&plan, 0, sizeof plan);
-    plan.count = d->count;
-    plan.chunk = y->chunk;
-    plan.batch = y->batch;
-    plan.depth = y->depth;
-    plan.schedule = y->schedule;
-    plan.staging = y->staging;
-    plan.fill_threads = y->fill_threads;
-    plan.drain_threads = y->drain_threads;
-    plan.host_threads = spipe_priv_host_threads(d, w, y);
-    if (plan.host_threads > y->depth) plan.host_threads = y->depth;
-    plan.caller_helps = y->caller_helps;
-    plan.pageable_slots = y->pageable_slots || (w->flags & SPIPE_PRIV_NO_PINS) != 0;
-    plan.replay = y->replay;
-    plan.predicted_ms = 1e3 * y->predicted_s;
-    plan.kernel_ms = 1e3 * w->kernel_s;
-    plan.why_chunk = spipe_priv_why_chunk(d, w, y);
-    plan.why_schedule = spipe_priv_why_schedule(d, y);
-    plan.why_staging = spipe_priv_why_staging(d, w, y);
-    memcpy(plan.costs, costs->name, sizeof costs->name);
-    spipe_priv_make_printable(plan.costs);
-    return plan;
-}
-
-/* The kernels' time, assumed until a run has shown it. */
-SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
-                                                 const spipe_priv_work_t *w) {
-    return SPIPE_PRIV_ASSUMED_KERNEL * spipe_priv_real(w->count) * spipe_priv_busier(w) /
-           c->link_both;
-}
-
-SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
-    if (!plan || !to) return cudaErrorInvalidValue;
-    fprintf(to, "  plan      chunk %zu (elements), batch %zu (chunks), depth %zu (slots)\n",
-            plan->chunk, plan->batch, plan->depth);
-    fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
-    fprintf(to, "  schedule  %s%s", spipe_schedule_name(plan->schedule),
-            plan->replay ? ", replayed" : "");
-    if (plan->why_schedule) fprintf(to, ": %s", plan->why_schedule);
-    fprintf(to, "\n");
-    fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
-    fprintf(to, "  host      %zu to fill, %zu to drain", plan->fill_threads, plan->drain_threads);
-    if (plan->host_threads > 0) fprintf(to, ", %zu for host stages", plan->host_threads);
-    fprintf(to, "%s\n", plan->caller_helps ? ", and the calling thread" : "");
-    fprintf(to,
-            "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
-            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "at most" : "assumed",
-            plan->costs, plan->num_candidates);
-    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
 /* ---- src/private/pipeline_types.h ---- */
@@ -4954,7 +3459,6 @@ typedef struct spipe_priv_fit {
 typedef struct spipe_priv_request {
     spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
     spipe_device_t facts;
-    spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
     int kept;            /* SPIPE_PRIV_ONE_RUN, ... */
@@ -4967,12 +3471,10 @@ typedef struct spipe_priv_request {
     int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
     size_t pin_limit;    /* bytes that a ring may have after that; 0 = as many as it wants */
     size_t cpus;         /* CPUs that may be used; 0 = not asked yet */
-    size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
     spipe_priv_fit_t fit;
-    size_t runs; /* runs on the resources when it was planned, with this one */
-    double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
-                     double alone); /* the time of a way beside other runs; NULL = it runs alone */
+    size_t runs;     /* runs on the resources when it was planned, with this one */
+    int reads_pages; /* 1 = the GPU reads the pageable arrays by itself, and fast */
 } spipe_priv_request_t;
 
 typedef struct spipe_priv_provider spipe_priv_provider_t; /* in provider.h */
@@ -5076,7 +3578,6 @@ typedef struct spipe_priv_memory {
     size_t guard;   /* guard bytes around each buffer; 0 = not a checked run */
     void **apart;   /* instead of the device arena, if a tool checks memory */
     size_t num_apart, apart_bytes;
-    int ring_cached;   /* 1 = the last-level cache holds the pinned slots */
     unsigned in_place; /* buffers that kernels find in the user's array itself */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
@@ -5179,14 +3680,32 @@ typedef struct spipe_priv_workers {
     int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
-/* trial: the candidates of a kept pipeline, and what runs of them took. */
-typedef struct spipe_priv_trial {
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
-    size_t num, current;
-    int num_runs;          /* measured since the work was planned */
-    int over;              /* 1 = the fastest is known, or nothing may be tried */
-    int arranged;          /* 1 = the plan in use is that of candidate current */
-    double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
+/* What a climb may change; zeros: as guessed. */
+typedef struct spipe_priv_setting {
+    size_t chunk, threads; /* elements; threads that fill and drain */
+    int replay;
+} spipe_priv_setting_t;
+
+/* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
+typedef struct spipe_priv_climb {
+    int may_climb;
+    size_t count; /* of the work that was planned for */
+    unsigned flags;
+    spipe_priv_setting_t best, now; /* now: of the next run */
+    spipe_priv_setting_t taken;     /* of the plan in use ... */
+    int arranged;                   /* ... and 1 = all is arranged for it */
+    double best_s, best_spread;     /* the least time of the best, and what its runs vary by */
+    double least, second;           /* the two least times of the present setting ... */
+    int turns;                      /* ... and how many runs it had */
+    int judged;                     /* 1 = the next setting is to be chosen */
+    int num_runs, tried;            /* runs, and settings, since the climb began */
+    int move, came;                 /* what is tried; the move that led to the best, or -1 */
+    int failed;                     /* moves in a row that gained nothing */
+    int settled, outside;           /* the climb is over; runs in a row of another time since */
+} spipe_priv_climb_t;
+
+/* replay: a run as a graph; and what checked runs compare. */
+typedef struct spipe_priv_replay {
     cudaGraphExec_t graph; /* the run as a graph, or NULL */
     size_t graph_moved[2];
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
@@ -5199,7 +3718,7 @@ typedef struct spipe_priv_trial {
 
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
-} spipe_priv_trial_t;
+} spipe_priv_replay_t;
 
 /* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
    others read it without. */
@@ -5283,7 +3802,6 @@ typedef struct spipe_priv_lent {
     struct spipe_priv_pipeline *next_idle;   /* next in the list of idle pipelines of calls */
     int loses_threads;                       /* 1 = idle, and its threads are being taken back */
     int plan_is_old;                         /* 1 = this run must be planned anew */
-    int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
 /* A pipeline. Each part is written by the file of its name. */
@@ -5293,7 +3811,8 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
-    spipe_priv_trial_t trial;
+    spipe_priv_climb_t climb;
+    spipe_priv_replay_t replay;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
     spipe_failure_t failure;
@@ -5912,6 +4431,55 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
+/* Seconds that the GPU takes to read the first bytes of an array in host memory by itself, or
+   (dev NULL) that a thread takes to read as many. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_time_pages(const void *host, size_t bytes, void *dev,
+                                                  void *own, double *seconds) {
+    const double began = spipe_priv_clock();
+    if (dev) {
+        SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+        SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
+    } else {
+        memcpy(own, host, bytes);
+        SPIPE_PRIV_COPIED(bytes, 0);
+    }
+    *seconds = spipe_priv_clock() - began;
+    return cudaSuccess;
+}
+
+/* Some GPUs read pageable memory by themselves: at the link's rate, or, for pages of a mapped file,
+   a hundred times slower than a thread. So the first bytes of each array tell: a thread reads some
+   of them, the GPU those behind them. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
+    const size_t most = 1 << 20;
+    unsigned char *own = NULL;
+    void *dev = NULL;
+    double thread = 0.0, gpu = 0.0, t;
+    cudaError_t e = cudaSuccess;
+    int i;
+    r->reads_pages = 0;
+    if (!r->facts.host_page_tables || r->desc.staging != SPIPE_STAGING_AUTO) return e;
+    own = (unsigned char *)malloc(most);
+    if (own) e = cudaMalloc(&dev, most);
+    for (i = 0; i < r->desc.num_buffers && dev && e == cudaSuccess; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        const unsigned char *host = (const unsigned char *)b->host;
+        size_t bytes = spipe_priv_array_bytes(&r->desc, i) / 2;
+        if (!spipe_priv_is_array(b) || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
+        if (bytes > most) bytes = most;
+        if (bytes == 0) continue;
+        e = spipe_priv_time_pages(host, bytes, NULL, own, &t);
+        thread += t;
+        if (e == cudaSuccess) e = spipe_priv_time_pages(host + bytes, bytes, dev, NULL, &t);
+        gpu += t;
+    }
+    if (dev) spipe_priv_keep_error(&e, cudaFree(dev));
+    free(own);
+    r->reads_pages = e == cudaSuccess && thread > 0.0 && gpu < thread;
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    return cudaSuccess; /* without memory for it the arrays are staged */
+}
+
 /* Completes the failure of asking CUDA about a request. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *f) {
     if (e == cudaSuccess || (f && f->error == e)) return e;
@@ -5920,7 +4488,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *
                              cudaGetErrorString(e));
 }
 
-/* The device's facts, its costs, and the arrays: all that planning needs. */
+/* The device's facts and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
     const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
@@ -5933,23 +4501,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
     e = from ? from->facts(r, f) : spipe_priv_device_facts(&r->facts, r->device);
-    if (!from) r->costs = spipe_priv_costs_for(r->facts.name);
-    if (d->costs) r->costs = *d->costs;
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
     return spipe_priv_answered(e, f);
-}
-
-/* Asks for the number of CPUs and the size of the cache, once, if staging may depend on them. */
-SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
-    if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
-    if (r->cache > 0 || (!r->kept && staged_bytes < (double)SPIPE_PRIV_ASK_CACHE)) return;
-    r->cache = spipe_priv_cache_bytes();
-}
-
-/* Bytes of the whole that are in pageable arrays, or pass through sources and sinks. */
-SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
-    return spipe_priv_real(w->count) *
-           (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
 /* 1 = the system refused to pin a ring, half of it and a quarter of it. */
@@ -5957,71 +4510,12 @@ SPIPE_PRIV_RARE int spipe_priv_no_pins(const spipe_priv_request_t *r) {
     return r->pin_refusals > 2;
 }
 
-/* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
-SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
-                                                          double kernel_s) {
-    spipe_priv_work_t w =
-        spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
-    if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
-    if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
-    if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
-    if (r->device_limit > 0 && w.machine.memory > spipe_priv_real(r->device_limit)) {
-        w.machine.memory = spipe_priv_real(r->device_limit);
-    }
-    w.machine.cache = spipe_priv_real(r->cache);
-    w.machine.runs = r->runs;
-    w.machine.beside = r->beside;
-    w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
+/* The work of a request as it is now. Asks for the number of CPUs, once, if threads may work. */
+SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(spipe_priv_request_t *r) {
+    const spipe_priv_work_t w = spipe_priv_work_of(&r->desc, &r->facts, r->arrays);
+    const double staged = w.pageable_in + w.pageable_out + w.hosted_in + w.hosted_out;
+    if (r->cpus == 0 && (staged > 0.0 || w.host_calls > 0)) r->cpus = spipe_priv_num_cpus();
     return w;
-}
-
-/* Lowers a way's slots to what fits into the memory that is free. */
-SPIPE_PRIV_RARE void spipe_priv_fit_way(const spipe_priv_fit_t *fit, spipe_priv_way_t *y) {
-    const size_t chunks = fit->elems / y->chunk;
-    if (fit->slots == 0) return;
-    if (y->depth > fit->slots) y->depth = fit->slots;
-    if (chunks == 0) y->chunk = fit->elems;
-    if (y->batch > chunks) y->batch = chunks > 0 ? chunks : 1;
-    if (y->fill_threads > y->depth) y->fill_threads = y->depth;
-    if (y->drain_threads > y->depth) y->drain_threads = y->depth;
-}
-
-/* Lists the best ways, best first, and explains the first one. */
-SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
-                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways,
-                                               size_t capacity, spipe_plan_t *plan) {
-    spipe_priv_planner_t planner;
-    size_t num;
-    memset(&planner, 0, sizeof planner);
-    planner.costs = &r->costs;
-    planner.work = w;
-    planner.desc = &r->desc;
-    planner.best = ways;
-    planner.capacity = capacity;
-    planner.pinned_bytes = r->pin_limit;
-    num = spipe_priv_list_ways(&planner);
-    spipe_priv_fit_way(&r->fit, &ways[0]);
-    *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
-    if (r->fit.slots > 0) plan->why_chunk = "as much as fits into the memory that is free";
-    plan->num_candidates = planner.num_compared;
-    return num;
-}
-
-/* If the calling thread fills pageable slots from positioned sources, and everything is in one
-   stream, it reads and copies piece by piece: fewer launches will do, and little host memory is
-   touched for the first time. Not with a host stage: it fills while it waits for that. */
-SPIPE_PRIV_RARE void spipe_priv_read_in_pieces(spipe_priv_pipeline_t *p) {
-    spipe_desc_t *d = &p->request.desc;
-    int i;
-    if (!p->plan.pageable_slots || !p->run.one_stream || p->plan.fill_threads > 0) return;
-    if (p->request.kept || p->route.num_segments > 1) return;
-    if (d->timeline || p->request.facts.pageable_access) return; /* the GPU would read the block */
-    for (i = 0; i < d->num_buffers; ++i) {
-        spipe_buffer_desc_t *b = &d->buffers[i];
-        if (b->kind != SPIPE_SOURCE_AT || b->on_device || b->halo_before || b->halo_after) continue;
-        if (p->run.batch_elems * b->elem_bytes <= SPIPE_PRIV_PIECE) continue;
-        b->on_device = SPIPE_PRIV_IN_PIECES;
-    }
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
@@ -6037,10 +4531,305 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t
     return spipe_priv_refuse(f, e, "the device cannot be used: %s", cudaGetErrorString(e));
 }
 
+/* ---- src/private/guess.h ---- */
+/* ---- 11 plan: the first guess ---------------------------------------------------------------
+   How a run is made before anything of it is known. Every machine is an unknown machine, so nothing
+   is predicted here: a long run finds its number of threads, and runs of a kept pipeline climb to
+   better sizes. A single run has only this guess. Pure: no state, no allocation, no CUDA call. */
+
+/* The numbers of the guess; none is of one machine. "Bytes" are of the busier direction. */
+enum {
+    SPIPE_PRIV_LOST_DIRECT = 60000,  /* bytes that could be copied in the time that is lost between
+                                        two chunks: two calls and a few us of latency */
+    SPIPE_PRIV_LOST_STAGED = 120000, /* the same where threads hand slots over */
+    SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes: smaller copies do not reach the link's rate */
+    SPIPE_PRIV_MOST_DIRECT = 8 << 20,   /* bytes: larger chunks gain nothing more, and start late */
+    SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so the ring stays in the last-level cache */
+    SPIPE_PRIV_IN_PLACE = 16 << 20,     /* bytes in pinned arrays that elementwise kernels may use
+                                           in place: of more, copies on both engines are faster */
+    SPIPE_PRIV_ONCE_WHOLE = 1 << 20, /* bytes of a single run in one chunk: events for more chunks
+                                        take as long to make as the overlap saves */
+    SPIPE_PRIV_ONCE_CUDA = 8 << 20, /* bytes in pageable arrays, both ways, that a single run leaves
+                                        to CUDA: pinning a ring takes longer than its copies */
+    SPIPE_PRIV_ONCE_THREAD = 1 << 20,    /* bytes that two threads copy in the time to start one */
+    SPIPE_PRIV_COPY_SLOTS = 4,           /* slots: one for each copy, and two kernels */
+    SPIPE_PRIV_MEMORY_SHARE = 4,         /* slots take a quarter of the device's memory at most */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* bytes of a whole whose length is not known */
+};
+
+/* The square root, for which a program in C would have to link libm. */
+SPIPE_PRIV_RARE double spipe_priv_root(double x) {
+    double r = x > 1.0 ? x : 1.0;
+    while (r > 1.001 * x / r && r > 1.0) r = 0.5 * (r + x / r);
+    return r;
+}
+
+SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
+    return x > most ? most : x < least ? least : x;
+}
+
+/* Whether set-up counts: a kept pipeline and resources have paid for it. */
+SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
+    return !r->kept && !r->desc.resources && !shared;
+}
+
+/* Bytes of the whole in the busier direction. */
+SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
+    if (w->count == SPIPE_AUTO) return (double)SPIPE_PRIV_ASSUMED_BYTES;
+    return (double)w->count * spipe_priv_busier(w);
+}
+
+/* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
+SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe_plan_t *plan,
+                                         int out) {
+    const int copied = plan->staging == SPIPE_STAGING_COPY;
+    if (out) return w->hosted_out + (copied ? w->pageable_out : 0.0);
+    return w->hosted_in + (copied ? w->pageable_in : 0.0);
+}
+
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
+   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
+    if (chunk > w->count) chunk = w->count;
+    if (num > 1) chunk = (w->count - 1) / num + 1;
+    if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
+    if (chunk < w->least_chunk) chunk = w->least_chunk;
+    return chunk > 0 ? chunk : 1;
+}
+
+/* What is done about pageable arrays. */
+SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_request_t *r,
+                                                         const spipe_priv_work_t *w) {
+    const double pageable = (double)w->count * (w->pageable_in + w->pageable_out);
+    const spipe_staging_t asked = r->desc.staging;
+    if (w->pageable_in + w->pageable_out <= 0.0) return SPIPE_STAGING_AUTO;
+    if (asked != SPIPE_STAGING_AUTO && (asked != SPIPE_STAGING_REGISTER || r->may_register))
+        return asked;
+    if (spipe_priv_no_pins(r) || r->reads_pages) return SPIPE_STAGING_DIRECT;
+    if (asked == SPIPE_STAGING_AUTO && spipe_priv_is_once(r) && w->hosted_in + w->hosted_out <= 0.0)
+        if (pageable <= (double)SPIPE_PRIV_ONCE_CUDA) return SPIPE_STAGING_DIRECT;
+    return SPIPE_STAGING_COPY;
+}
+
+/* Whether stages work on pinned arrays in place, in one piece. */
+SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w) {
+    const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
+    if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
+    if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
+    if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
+    return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)SPIPE_PRIV_IN_PLACE;
+}
+
+/* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
+   the run, where nothing overlaps. The sum of both is least near the square root of the whole times
+   the bytes lost. A single run also pins its slots, so its chunks are half as large. */
+SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w,
+                                              const spipe_plan_t *plan) {
+    const double whole = spipe_priv_whole_bytes(w), least = (double)SPIPE_PRIV_LEAST_CHUNK;
+    const int once = spipe_priv_is_once(r);
+    const int staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1) > 0.0;
+    double bytes = whole;
+    if (r->desc.chunk != SPIPE_AUTO) return r->desc.chunk;
+    if (plan->schedule == SPIPE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
+    if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
+        return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
+    if (staged) {
+        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_STAGED);
+        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_STAGED);
+        if (once) bytes = spipe_priv_within(0.5 * bytes, least, bytes);
+    } else if (!once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
+        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_DIRECT);
+        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_DIRECT);
+    }
+    return spipe_priv_chunk_of(w, bytes);
+}
+
+/* How many chunks there are; many if their number is not known, or several GPUs share them. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w, size_t chunk) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
+    return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
+}
+
+/* Threads that fill and drain: three of four CPUs, as the others issue and run the stages; one for
+   each direction where there are few CPUs, or where functions see chunks in order. No more than
+   chunks, and in a single run no more than are worth starting. */
+SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w, size_t found,
+                                              spipe_plan_t *plan) {
+    const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
+    const size_t cpus = r->cpus, ways = (in > 0.0) + (out > 0.0), asked = r->desc.threads;
+    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
+    size_t all =
+        cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;
+    if (ways == 0) return;
+    if (spipe_priv_is_once(r) && !(w->flags & SPIPE_PRIV_SPLIT)) {
+        const double moved = spipe_priv_whole_bytes(w) / spipe_priv_busier(w) * (in + out);
+        const size_t worth = (size_t)spipe_priv_root(moved / (double)SPIPE_PRIV_ONCE_THREAD);
+        if (all > worth) all = worth;
+    }
+    if (found > 0) all = found;
+    if (all > chunks) all = chunks;
+    if (all < ways) all = ways;
+    plan->fill_threads = (size_t)((double)all * in / (in + out) + 0.5);
+    if (in > 0.0 && plan->fill_threads == 0) plan->fill_threads = 1;
+    if (out > 0.0 && plan->fill_threads == all) plan->fill_threads = all - 1;
+    plan->drain_threads = all - plan->fill_threads;
+    if (asked != SPIPE_AUTO) plan->fill_threads = in > 0.0 ? asked : 0;
+    if (asked != SPIPE_AUTO) plan->drain_threads = out > 0.0 ? asked : 0;
+    plan->caller_helps = !(w->flags & SPIPE_PRIV_IN_TURN) && w->num_segments == 1 &&
+                         (asked == 0 || chunks <= SPIPE_MAX_DEPTH);
+}
+
+/* Threads for host stages: as many as the user wants, else the CPUs besides those of the threads
+   above, but at least half: if host stages take longest, staging waits. */
+SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
+                                             const spipe_priv_work_t *w, const spipe_plan_t *plan) {
+    const size_t staging = plan->fill_threads + plan->drain_threads, half = (r->cpus + 1) / 2;
+    size_t most = r->cpus > staging + half ? r->cpus - staging : half;
+    if (r->desc.threads != SPIPE_AUTO) most = r->desc.threads;
+    return most < w->host_calls ? most : w->host_calls;
+}
+
+/* Slots: one for each thread and those that are being copied; an even number, because chunks
+   alternate between two kernel streams; no more than there are chunks. */
+SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w,
+                                              const spipe_plan_t *plan) {
+    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
+    const size_t rounds = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    size_t busy = plan->fill_threads + plan->drain_threads, depth;
+    if (busy < plan->host_threads) busy = plan->host_threads;
+    depth = busy + (size_t)SPIPE_PRIV_COPY_SLOTS;
+    depth += depth % 2;
+    if (r->desc.schedule == SPIPE_SERIAL) return 1;
+    if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
+    if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
+    if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
+    return depth < chunks || r->kept ? depth : chunks;
+}
+
+/* Makes what is automatic smaller until the slots fit into the memory that a run may take: its
+   share of the device's, what resources give, what could be allocated and pinned before. */
+SPIPE_PRIV_RARE void spipe_priv_guess_fit(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                          spipe_plan_t *plan) {
+    const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
+    const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
+    const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
+    double room = (double)r->facts.memory_bytes / SPIPE_PRIV_MEMORY_SHARE;
+    double most = (double)plan->chunk;
+    if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
+    if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);
+    if (r->pin_limit > 0 && staged > 0.0 && !plan->pageable_slots)
+        most = spipe_priv_within((double)r->pin_limit / depth / staged, 0.0, most);
+    if (r->fit.slots > 0) most = spipe_priv_within(most, 0.0, (double)r->fit.elems);
+    if (most < (double)plan->chunk && r->desc.chunk == SPIPE_AUTO) {
+        plan->chunk = (size_t)most > w->least_chunk ? (size_t)most : w->least_chunk;
+        if (plan->chunk == 0) plan->chunk = 1;
+    }
+    if (r->fit.slots > 0 && plan->depth > r->fit.slots) plan->depth = r->fit.slots;
+    if (plan->fill_threads > plan->depth) plan->fill_threads = plan->depth;
+    if (plan->drain_threads > plan->depth) plan->drain_threads = plan->depth;
+    if (plan->host_threads > plan->depth) plan->host_threads = plan->depth;
+}
+
+/* A plan: the first guess, or with what a climb has found. */
+SPIPE_PRIV_RARE void spipe_priv_guess(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                      const spipe_priv_setting_t *found, spipe_plan_t *plan) {
+    memset(plan, 0, sizeof *plan);
+    plan->count = r->desc.count;
+    plan->schedule = r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : r->desc.schedule;
+    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_ZERO_COPY;
+    plan->staging = spipe_priv_guess_staging(r, w);
+    plan->pageable_slots = spipe_priv_no_pins(r);
+    plan->chunk = found->chunk > 0 ? found->chunk : spipe_priv_guess_chunk(r, w, plan);
+    if ((w->flags & SPIPE_PRIV_SPLIT) && r->desc.chunk == SPIPE_AUTO && w->count != SPIPE_AUTO) {
+        const size_t parts = 4 * (r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1);
+        const size_t part = w->count / parts + 1; /* four for each thread: its time may vary */
+        if (plan->chunk > part) plan->chunk = part;
+    }
+    spipe_priv_guess_threads(r, w, found->threads, plan);
+    plan->host_threads = spipe_priv_guess_host(r, w, plan);
+    plan->depth = spipe_priv_guess_depth(r, w, plan);
+    spipe_priv_guess_fit(r, w, plan);
+    plan->replay = found->replay;
+}
+
+/* ---- src/private/explain.h ---- */
+/* ---- 11 plan: saying why -------------------------------------------------------------------
+   A sentence for each choice of a plan, and printing it. Pure. */
+SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
+                                                 const spipe_priv_work_t *w,
+                                                 const spipe_plan_t *plan) {
+    const int whole = plan->chunk >= w->count;
+    const int in_place = plan->schedule == SPIPE_ZERO_COPY;
+    if (r->desc.chunk != SPIPE_AUTO) return "as asked";
+    if (r->fit.slots > 0) return "as much as fits into the memory that is free";
+    if (plan->found) return "found by the runs before";
+    if (spipe_priv_endless(&r->desc)) return "first guess: no total is known, so for a long run";
+    if (whole && in_place) return "the whole: nothing is copied";
+    if (whole && plan->staging == SPIPE_STAGING_DIRECT)
+        return "the whole: CUDA waits between chunks";
+    if (whole) return "the whole: overlapping gains nothing";
+    return "first guess: balances the time lost per chunk against the ends of the run";
+}
+
+/* NULL: the report, which knows the number of chunks, says what overlapped. */
+SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
+                                                    const spipe_plan_t *plan) {
+    if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
+    if (plan->schedule == SPIPE_ZERO_COPY) {
+        return "elementwise, on pinned memory: copies take longer";
+    }
+    return NULL;
+}
+
+SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_priv_request_t *r,
+                                                   const spipe_priv_work_t *w,
+                                                   const spipe_plan_t *plan) {
+    const spipe_desc_t *d = &r->desc;
+    const int few = r->pin_refusals > 0;
+    const int slots = w->hosted_in + w->hosted_out > 0.0 || w->num_segments > 1;
+    int i;
+    for (i = 0; i < d->num_buffers && !few; ++i) {
+        if (d->buffers[i].how) return d->buffers[i].how;
+    }
+    if (w->pageable_in + w->pageable_out <= 0.0) {
+        if (!few || !slots) return "no pageable array";
+        return plan->pageable_slots ? "slots in pageable memory: no room to pin a ring"
+                                    : "smaller or fewer slots: no room to pin more";
+    }
+    if (d->staging != SPIPE_STAGING_AUTO) {
+        return d->staging == plan->staging ? "as asked"
+                                           : "the system refused to pin the arrays in place";
+    }
+    if (plan->staging == SPIPE_STAGING_DIRECT) {
+        if (r->reads_pages)
+            return "the GPU reads these pages faster than a thread, as was measured";
+        return few ? "CUDA copies by itself: no room to pin a ring"
+                   : "plain cudaMemcpy: too little data for staging to pay";
+    }
+    return few ? "through pinned slots by host threads: no room to pin more"
+               : "through pinned slots by host threads: CUDA's own copies block";
+}
+
+SPIPE_PRIV_RARE void spipe_priv_explain(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                        spipe_plan_t *plan) {
+    plan->why_chunk = spipe_priv_why_chunk(r, w, plan);
+    plan->why_schedule = spipe_priv_why_schedule(&r->desc, plan);
+    plan->why_staging = spipe_priv_why_staging(r, w, plan);
+}
+
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
                                  spipe_failure_t *failure) {
+    const spipe_priv_setting_t nothing = {0, 0, 0};
     spipe_priv_request_t r;
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
     spipe_priv_visit_t visit;
     cudaError_t e;
@@ -6054,14 +4843,33 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
         e = spipe_priv_request_begin(&r, d, kept, failure);
     else
         (void)spipe_priv_no_device(failure, e);
+    if (e == cudaSuccess) e = spipe_priv_answered(spipe_priv_measure_pages(&r), failure);
     spipe_priv_depart(&visit);
     if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
     if (e != cudaSuccess) return e;
-    w = spipe_priv_request_work(&r, -1.0);
-    spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
-    w = spipe_priv_request_work(&r, -1.0);
-    (void)spipe_priv_request_plan(&r, &w, ways, kept ? SPIPE_PRIV_CANDIDATES : 1, plan);
+    w = spipe_priv_request_work(&r);
+    spipe_priv_guess(&r, &w, &nothing, plan);
+    spipe_priv_explain(&r, &w, plan);
     return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
+    if (!plan || !to) return cudaErrorInvalidValue;
+    fprintf(to, "  plan      chunk %zu (elements), depth %zu (slots): ", plan->chunk, plan->depth);
+    if (plan->found)
+        fprintf(to, "found in %d runs\n", plan->found);
+    else
+        fprintf(to, "first guess\n");
+    fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
+    fprintf(to, "  schedule  %s%s", spipe_schedule_name(plan->schedule),
+            plan->replay ? ", replayed" : "");
+    if (plan->why_schedule) fprintf(to, ": %s", plan->why_schedule);
+    fprintf(to, "\n");
+    fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
+    fprintf(to, "  host      %zu to fill, %zu to drain", plan->fill_threads, plan->drain_threads);
+    if (plan->host_threads > 0) fprintf(to, ", %zu for host stages", plan->host_threads);
+    fprintf(to, "%s\n", plan->caller_helps ? ", and the calling thread" : "");
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
 /* ---- src/private/failures.h ---- */
@@ -6075,16 +4883,7 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size
 
 /* The number of a batch's first chunk. */
 SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_position(p, batch) * p->plan.batch;
-}
-
-/* Chunks in so many batches; where there are several in one, the total is known. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
-    const size_t n = batches * p->plan.batch;
-    size_t all;
-    if (p->plan.batch == 1) return batches;
-    all = p->run.total / p->plan.chunk + (p->run.total % p->plan.chunk != 0);
-    return n < all ? n : all;
+    return spipe_priv_position(p, batch);
 }
 
 /* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's
@@ -6187,8 +4986,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     return spipe_priv_fail(p, NULL, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
-                           spipe_priv_chunk_index(p, first), spipe_priv_chunks(p, after) - 1,
-                           cudaGetErrorString(e));
+                           spipe_priv_chunk_index(p, first), after - 1, cudaGetErrorString(e));
 }
 
 /* Whether an error is one of the GPU: it stays, and any call may be the first to return it. */
@@ -6278,7 +5076,7 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch
 SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                       spipe_chunk_t *c) {
     int i;
-    c->index = at->position * p->plan.batch;
+    c->index = at->position;
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);
@@ -6363,7 +5161,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
-        until_done |= r->desc.buffers[i].on_device == 1; /* what is in pieces is copied in order */
+        until_done |= r->desc.buffers[i].on_device;
     }
     if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
@@ -6682,6 +5480,11 @@ SPIPE_PRIV_RARE void spipe_priv_end_streams(spipe_priv_pipeline_t *p, cudaError_
 /* ---- 13 execute: memory --------------------------------------------------------------------
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
+enum {
+    SPIPE_PRIV_HUGE_PAGE = 2 << 20, /* bytes: 512 times fewer pages to touch and to pin */
+    SPIPE_PRIV_SMALL_REST = 8       /* a ring that needs less than 1/8 of its last huge page ends in
+                                       pages of 4 KiB instead */
+};
 
 /* A buffer's part of a slot from an arena, its first own element aligned, with a guard before and
    after it; base NULL only counts. */
@@ -6766,13 +5569,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_ticket_place(size_t end) { return (end + 15) &
 
 SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p,
                                                   const spipe_priv_slot_t *slot, int i) {
-    const size_t bytes = p->plan.chunk * p->plan.batch * p->request.desc.buffers[i].elem_bytes;
+    const size_t bytes = p->plan.chunk * p->request.desc.buffers[i].elem_bytes;
     return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
@@ -6814,7 +5617,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     size_t k;
     int i;
     m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
@@ -6904,8 +5707,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             cudaGetErrorString(e), also);
+                             bytes, of, p->plan.depth, p->plan.chunk, cudaGetErrorString(e), also);
 }
 
 /* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a
@@ -6934,13 +5736,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
                                 ", or leave staging and schedule to the library");
 }
 
-/* Bytes that an arena has in excess, because candidates that are listed later may be aligned in
-   another way. */
-SPIPE_PRIV_RARE size_t spipe_priv_slack(const spipe_priv_pipeline_t *p) {
-    if (p->request.fit.slots > 0 || p->request.kept != SPIPE_PRIV_KEPT_BY_USER) return 0;
-    return SPIPE_PRIV_ARENA_SLACK;
-}
-
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
@@ -6950,14 +5745,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     m->refused = 0;
     m->lacks = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
-    if (device > 0) device += spipe_priv_slack(p);
-    if (pinned > 0) pinned += spipe_priv_slack(p);
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(p));
-    if (pinned > 0 && p->plan.staging == SPIPE_STAGING_COPY) { /* for ring_cached */
-        spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    }
     e = spipe_priv_allocate_arenas(p, device, pinned);
     if (m->refused > 0) m->refused = wanted;
     return e;
@@ -6998,7 +5788,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     spipe_priv_layout(p, &device, &pinned);
     SPIPE_TRY(spipe_priv_free_apart(m));
     SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
-    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2; /* of this plan's slots */
     m->pinned_alias = m->pinned;
     if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
@@ -7021,7 +5810,6 @@ enum {
     SPIPE_PRIV_OP_NONE,       /* only a wait or a record */
     SPIPE_PRIV_OP_COPY,       /* one copy */
     SPIPE_PRIV_OP_CALL,       /* a stage is called */
-    SPIPE_PRIV_OP_BATCH,      /* all stages are called for each chunk of a batch */
     SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
     SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
     SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
@@ -7210,10 +5998,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     const int checked = p->request.desc.checked;
     spipe_priv_write_waits(w, s, stream);
-    if (p->plan.batch == 1)
-        spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
-    else if (s == p->route.steps[1].stage)
-        spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
+    spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
     if (!p->run.one_stream) spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
@@ -7350,6 +6135,11 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 /* ---- src/private/parking.h ---- */
 /* ---- 13 execute: parked workers -------------------------------------------------------------
    Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
+enum {
+    SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
+    SPIPE_PRIV_MOST_LATE = 256, /* beyond this sum, workers without a task sleep at once ... */
+    SPIPE_PRIV_LATE_REST = 4096 /* ... for as many waits as take this sum back to MOST_LATE */
+};
 
 /* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
    while another program has its CPU comes late to its task, and no other worker is woken for it.
@@ -7407,6 +6197,10 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 /* ---- 13 execute: workers -------------------------------------------------------------------
    The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
    only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
+
+enum {
+    SPIPE_PRIV_ASKS_FROM = 32 /* chunks for each thread: in so long a run it calls CUDA */
+};
 
 /* Does a task; in hostwork.h. */
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
@@ -7484,7 +6278,7 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
     if (p->request.kept) return 1;
-    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_LONG_RUN * SPIPE_PRIV_LOAD(q->num_threads);
+    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_ASKS_FROM * SPIPE_PRIV_LOAD(q->num_threads);
 }
 
 /* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
@@ -7828,17 +6622,14 @@ SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe
     *n = at->first + at->count + b->halo_after - right - *low;
 }
 
-/* Fills a slot from an array; if the cache holds the ring, in the cache, in half the time. */
+/* Fills a slot from an array; through the caches, from which the copy engine then reads. */
 SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                           const spipe_priv_at_t *at, size_t total, int cached) {
+                                           const spipe_priv_at_t *at, size_t total) {
     const unsigned char *host = (const unsigned char *)b->host;
     size_t low, n;
     spipe_priv_inside(b, at, total, &low, &n);
     data -= (at->first - low) * b->elem_bytes;
-    if (cached)
-        memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
-    else
-        spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
     SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
     data += (at->first - low) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
@@ -7883,46 +6674,29 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p,
 }
 
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
-   fills memory on the device has none, and may do so in pieces: each is read into a block of host
-   memory and copied from there; see spipe_priv_read_in_pieces. */
+   fills memory on the device has none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t total = SPIPE_PRIV_LOAD(p->run.total), size = b->elem_bytes;
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
-    unsigned char *to, *block = NULL;
-    size_t low, left, n;
+    unsigned char *to;
+    void *lent;
+    size_t low, n;
     spipe_priv_note_t note;
-    cudaError_t e = cudaSuccess, copied = cudaSuccess;
+    cudaError_t e;
     memset(&note, 0, sizeof note);
-    spipe_priv_inside(b, at, total, &low, &left);
+    spipe_priv_inside(b, at, total, &low, &n);
     to = data - (at->first - low) * size;
-    n = left;
-    if (b->on_device == SPIPE_PRIV_IN_PIECES) {
-        n = 1 + (SPIPE_PRIV_PIECE - 1) / size;
-        block = (unsigned char *)malloc(n * size);
-        if (!block) copied = cudaErrorMemoryAllocation;
-    }
-    for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
-        void *into = block ? block : to, *lent;
-        if (n > left) n = left;
-        lent = b->on_device && !block ? into : spipe_priv_hand_out(p, into, n * size);
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
-                        cudaErrorUnknown);
-        spipe_priv_take_back(lent, into, into, n * size);
-        SPIPE_PRIV_COPIED(n * size, 0);
-        if (e != cudaSuccess) break;
-        if (!block) continue;
-        copied =
-            cudaMemcpyAsync(to, block, n * size, cudaMemcpyHostToDevice, p->streams.streams[0]);
-        p->run.moved[0] += n * size;
-    }
-    free(block);
-    if (e == cudaSuccess) {
-        spipe_priv_fill_edges(b, data, at->first, at->count, total);
-        return spipe_priv_check_step(p, copied, -1, at->batch, "copying in");
-    }
-    return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
+    lent = b->on_device ? to : spipe_priv_hand_out(p, to, n * size);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
+                    cudaErrorUnknown);
+    spipe_priv_take_back(lent, to, to, n * size);
+    SPIPE_PRIV_COPIED(n * size, 0);
+    if (e != cudaSuccess)
+        return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
+    spipe_priv_fill_edges(b, data, at->first, at->count, total);
+    return e;
 }
 
 /* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
@@ -8143,7 +6917,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         else if (kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
-            spipe_priv_fill_array(b, data, &at, total, p->memory.ring_cached);
+            spipe_priv_fill_array(b, data, &at, total);
     }
     spipe_priv_set(p, &slot->filled, batch + 1);
 }
@@ -8467,8 +7241,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const siz
 
 /* ---- src/private/calling.h ---- */
 /* ---- 13 execute: calling stages ------------------------------------------------------------
-   Calls a stage's function for one chunk, or all stages for each chunk of a batch; and words its
-   failure. */
+   Calls a stage's function for one chunk, and words its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
@@ -8478,8 +7251,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     }
     e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
                         p->request.desc.stages[s].name, c->index, why);
-    p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
-    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
+    p->note.error = cudaSuccess; /* stages of earlier chunks may follow */
     return e;
 }
 
@@ -8510,33 +7282,6 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     at->slot->view.stream = op->stream;
     (void)spipe_priv_set_mode(p->visit.mode);
     e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
-    (void)spipe_priv_own_calls();
-    return e;
-}
-
-/* Calls all stages for the first chunk of a batch, then for the next chunk, so a chunk's stages may
-   pass data in its slot's memory. There is one chain, so everything is in one stream. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
-                                                   const spipe_priv_op_t *op,
-                                                   const spipe_priv_at_t *at) {
-    spipe_chunk_t c = at->slot->view;
-    size_t left = at->count;
-    cudaError_t e = cudaSuccess;
-    int i;
-    spipe_priv_view(p, at, &c);
-    c.stream = op->stream;
-    (void)spipe_priv_set_mode(p->visit.mode);
-    for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
-        c.count = left < p->plan.chunk ? left : p->plan.chunk;
-        for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {
-            e = spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c);
-        }
-        for (i = 0; i < p->request.desc.num_buffers; ++i) {
-            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (b->kind == SPIPE_RESIDENT) continue;
-            c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
-        }
-    }
     (void)spipe_priv_own_calls();
     return e;
 }
@@ -8806,7 +7551,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
                                                     size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
     uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
-    const uint64_t saw = p->trial.work[stage].seen, before = p->trial.work[stage].enqueued;
+    const uint64_t saw = p->replay.work[stage].seen, before = p->replay.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -8818,8 +7563,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     spipe_priv_hash(&seen, &c->count, sizeof c->count);
     spipe_priv_hash(&seen, &c->total, sizeof c->total);
     spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
-    p->trial.work[stage].seen = seen;
-    p->trial.work[stage].enqueued = hash;
+    p->replay.work[stage].seen = seen;
+    p->replay.work[stage].enqueued = hash;
     if (saw != seen || before == hash) return e;
     return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
@@ -8841,8 +7586,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                "not on another",
                                p->request.desc.stages[op->stage].name);
     }
-    if (e == cudaSuccess && p->trial.compare_work) {
-        e = p->trial.compare_work(p, op->stage, &at->slot->view, graph, nodes);
+    if (e == cudaSuccess && p->replay.compare_work) {
+        e = p->replay.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
@@ -9072,7 +7817,6 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
     case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
-    case SPIPE_PRIV_OP_BATCH: return spipe_priv_issue_batch(p, op, at);
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
     case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
@@ -9203,7 +7947,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
 SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
-    const size_t size = p->plan.chunk * p->plan.batch;
+    const size_t size = p->plan.chunk;
     const int shared = d->hooks && d->hooks->next_batch;
     run->batch_elems = size;
     run->endless = spipe_priv_endless(d);
@@ -9509,7 +8253,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "freeing after the run failed: %s",
                               cudaGetErrorString(e));
     }
-    p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+    p->failure.chunks_whole = p->run.at.completed;
     if (p->run.told.begin) {
         spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
     }
@@ -9544,7 +8288,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
 /* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
-    const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    const int replayed = p->plan.replay && p->replay.graph && !d->timeline;
     int begun;
     SPIPE_TRY(spipe_priv_take_watcher(p));
     begun = spipe_priv_begin_run(p) == cudaSuccess;
@@ -9552,7 +8296,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.timed_ms = 0.0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     if (begun && replayed)
-        p->trial.run_graph(p);
+        p->replay.run_graph(p);
     else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
@@ -9565,79 +8309,200 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     return p->failure.error;
 }
 
-/* ---- src/private/trial.h ---- */
-/* ---- 13 execute: the trial -----------------------------------------------------------------
-   A kept pipeline runs its best few candidates in turn and keeps the fastest. The first runs also
-   tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
+/* ---- src/private/climb.h ---- */
+/* ---- 13 execute: the climb ------------------------------------------------------------------
+   Runs of a kept pipeline try the neighbours of the best setting so far: chunks 1.5 times as small
+   or large, fewer or more threads, a replayed graph. What is faster by more than runs vary becomes
+   the best. When no neighbour is, the climb is over, until two runs in a row take a time that none
+   took before. Writes spipe_priv_climb_t. */
+enum {
+    SPIPE_PRIV_SMALLER_CHUNK, /* two moves that undo each other differ in the last bit */
+    SPIPE_PRIV_LARGER_CHUNK,
+    SPIPE_PRIV_FEWER_THREADS,
+    SPIPE_PRIV_MORE_THREADS,
+    SPIPE_PRIV_REPLAY,
+    SPIPE_PRIV_NUM_MOVES,
+    SPIPE_PRIV_MOST_TRIED = 14,   /* settings */
+    SPIPE_PRIV_LONG_RUN = 8,      /* rounds of the ring: a longer run finds its threads by itself */
+    SPIPE_PRIV_MOST_REPLAY = 1024 /* chunks of a run that may be replayed */
+};
+
+#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
+#define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
+#define SPIPE_PRIV_OUTSIDE                                                                         \
+    0.10 /* of a run's time, besides the spread seen: the machine is
+                                      another one than before */
+
+/* Starts a climb from the first guess. */
+SPIPE_PRIV_RARE void spipe_priv_climb_reset(spipe_priv_climb_t *c, int may_climb) {
+    memset((void *)c, 0, sizeof *c);
+    c->may_climb = may_climb;
+    c->came = -1;
+}
+
+/* Whether runs may be made in different ways. Not with resident buffers, ordered sources and sinks,
+   checked runs and progress, which see how the work is divided; nor where others use the machine at
+   the same time, which changes the times. */
+SPIPE_PRIV_RARE int spipe_priv_may_climb(const spipe_priv_request_t *r,
+                                         const spipe_priv_work_t *w) {
+    return r->kept && !r->desc.resources && r->fit.slots == 0 && (w->flags & SPIPE_PRIV_MAY_CLIMB);
+}
+
+/* Another chunk by a factor. 0: there is none. */
+SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
+                                              const spipe_priv_work_t *w, double factor) {
+    const double bytes = (double)p->plan.chunk * spipe_priv_busier(w) * factor;
+    const size_t chunk = spipe_priv_chunk_of(w, bytes);
+    const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.reads_pages;
+    if (p->request.desc.chunk != SPIPE_AUTO || direct) return 0;
+    if (p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (2.0 * bytes < (double)SPIPE_PRIV_LEAST_CHUNK) return 0;
+    return chunk == p->plan.chunk ? 0 : chunk;
+}
+
+/* Another number of threads by a factor. 0: there is none, or the run finds it by itself. */
+SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
+                                                const spipe_priv_work_t *w, double factor) {
+    const spipe_plan_t *plan = &p->plan;
+    const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
+    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_LONG_RUN;
+    const size_t ways = (plan->fill_threads > 0) + (plan->drain_threads > 0);
+    size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
+    if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
+    if (!(w->flags & SPIPE_PRIV_AT_ONCE) || chunks >= rounds * plan->depth) return 0;
+    if (other > most) other = most;
+    if (other < ways) other = ways;
+    return other == now ? 0 : other;
+}
+
+/* The neighbour of the best setting that a move leads to. 0: there is none. The plan in use is that
+   of the best setting. */
+SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const spipe_priv_work_t *w,
+                                         int move, spipe_priv_setting_t *to) {
+    const spipe_priv_climb_t *c = &p->climb;
+    const double step = SPIPE_PRIV_CLIMB_STEP;
+    const size_t chunks = w->count / p->plan.chunk;
+    *to = c->best;
+    if (c->came >= 0 && c->came != SPIPE_PRIV_REPLAY && move == (c->came ^ 1)) return 0;
+    switch (move) {
+    case SPIPE_PRIV_SMALLER_CHUNK:
+    case SPIPE_PRIV_LARGER_CHUNK:
+        to->chunk =
+            spipe_priv_other_chunk(p, w, move == SPIPE_PRIV_LARGER_CHUNK ? step : 1.0 / step);
+        return to->chunk > 0;
+    case SPIPE_PRIV_FEWER_THREADS:
+    case SPIPE_PRIV_MORE_THREADS:
+        to->threads = spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? 1.34 : 0.75);
+        return to->threads > 0;
+    default:
+        to->replay = !c->best.replay;
+        if (p->replay.graph_failed || chunks < 2 || chunks > SPIPE_PRIV_MOST_REPLAY) return 0;
+        return (w->flags & SPIPE_PRIV_MAY_REPLAY) && c->came != SPIPE_PRIV_REPLAY;
+    }
+}
+
+SPIPE_PRIV_RARE int spipe_priv_same_setting(const spipe_priv_setting_t *a,
+                                            const spipe_priv_setting_t *b) {
+    return a->chunk == b->chunk && a->threads == b->threads && a->replay == b->replay;
+}
+
+/* Chooses the setting for the next run: a neighbour of the best, or the best itself if no neighbour
+   is left. Called with the plan of the best setting in use. */
+SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request);
+    spipe_priv_climb_t *c = &p->climb;
+    c->turns = 0;
+    while (c->failed < SPIPE_PRIV_NUM_MOVES && c->tried < SPIPE_PRIV_MOST_TRIED) {
+        if (spipe_priv_neighbour(p, &w, c->move, &c->now)) return;
+        c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
+        ++c->failed;
+    }
+    c->now = c->best;
+    c->settled = 1;
+}
+
+/* How far apart the two shortest times of a setting lie, as a share: what runs vary by. */
+SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
+    const double spread = c->second / c->least - 1.0;
+    return spipe_priv_within(spread, SPIPE_PRIV_LEAST_GAIN, SPIPE_PRIV_OUTSIDE);
+}
+
+/* Judges the present setting by the least of its runs. */
+SPIPE_PRIV_RARE void spipe_priv_judge(spipe_priv_climb_t *c) {
+    const double spread = spipe_priv_spread(c);
+    const double vary = spread > c->best_spread ? spread : c->best_spread;
+    ++c->tried;
+    c->judged = 1;
+    if (c->best_s > 0.0 && c->least >= c->best_s * (1.0 - vary)) {
+        ++c->failed;
+        c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
+        return;
+    }
+    c->came = c->best_s > 0.0 ? c->move : -1;
+    c->best = c->now;
+    c->best_s = c->least;
+    c->best_spread = spread;
+    c->failed = 0;
+}
+
+/* After the climb: whether the machine has become another one. Then the climb begins again, from
+   what was the best. */
+SPIPE_PRIV_RARE void spipe_priv_watch_time(spipe_priv_climb_t *c, double seconds) {
+    const double most = c->best_s * (1.0 + c->best_spread + SPIPE_PRIV_OUTSIDE);
+    const double least = c->best_s * (1.0 - c->best_spread - SPIPE_PRIV_OUTSIDE);
+    c->outside = seconds > most || seconds < least ? c->outside + 1 : 0;
+    if (c->outside < 2) return;
+    c->settled = c->outside = c->tried = c->failed = c->move = c->turns = 0;
+    c->best_s = 0.0;
+    c->came = -1;
+}
+
+/* After a successful run, which took so many seconds. The first run of a pipeline meets new pages
+   and first calls of CUDA, and is not counted; short runs vary more, so more of them are made. */
+SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double seconds) {
+    spipe_priv_climb_t *c = &p->climb;
+    const int needs = seconds < 0.02 ? 3 : 2;
+    if (!c->may_climb || p->request.desc.timeline) return;
+    if (c->settled) {
+        spipe_priv_watch_time(c, seconds);
+        return;
+    }
+    if (++c->num_runs == 1) return;
+    if (c->turns++ == 0) c->least = c->second = 1e30;
+    c->second = spipe_priv_within(seconds, c->least, c->second);
+    c->least = spipe_priv_within(seconds, 0.0, c->least);
+    if (c->turns >= needs) spipe_priv_judge(c);
+}
+
+/* ---- src/private/arrange.h ---- */
+/* ---- 13 execute: planning and arranging ------------------------------------------------------
+   From a request to a plan, and from a plan to memory, events and a program; with less where memory
+   is refused. Writes the plan, and spipe_priv_climb_t when it begins. */
 
 /* Forgets the graph: it names arrays and sizes. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drop_graph(spipe_priv_replay_t *t) {
     const cudaError_t e = t->graph ? cudaGraphExecDestroy(t->graph) : cudaSuccess;
     t->graph = NULL;
     return e;
 }
 
-/* Starts a new trial of num candidates. */
-SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
-    t->num = num;
-    t->current = 0;
-    t->num_runs = 0;
-    t->over = 0;
-    t->kernel_s = -1.0;
-    t->graph_failed = 0;
-    memset((void *)t->work, 0, sizeof t->work);
+/* The plan of a setting, without arranging anything. */
+SPIPE_PRIV_RARE void spipe_priv_take_setting(spipe_priv_pipeline_t *p,
+                                             const spipe_priv_setting_t *setting) {
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request);
+    spipe_priv_climb_t *c = &p->climb;
+    spipe_priv_guess(&p->request, &w, setting, &p->plan);
+    p->plan.found = c->settled ? c->num_runs : 0;
+    spipe_priv_explain(&p->request, &w, &p->plan);
+    if (!c->settled && c->tried > 0) p->plan.why_chunk = "a setting that is being tried";
+    c->taken = *setting;
 }
 
-/* Whether candidates may be compared by running them. Not with resident buffers, sources, sinks,
-   checked runs and progress, which see how the work is divided; nor beside other runs, which change
-   the measured times. */
-SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
-    const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
-    return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
-}
-
-/* Plans for the request as it is now. Returns the number of candidates, at most so many. */
-SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s,
-                                            size_t most) {
-    spipe_priv_request_t *r = &p->request;
-    spipe_priv_way_t *ways = p->trial.ways;
-    spipe_priv_work_t w;
-    size_t num, k;
-    memset((void *)ways, 0, sizeof p->trial.ways);
-    w = spipe_priv_request_work(r, kernel_s);
-    if (spipe_priv_staged_bytes(&w) > 0.0 || w.host_calls > 0) {
-        spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
-        w = spipe_priv_request_work(r, kernel_s);
-    }
-    num = spipe_priv_request_plan(r, &w, ways, most, &p->plan);
-    p->plan.kernel_known = kernel_s >= 0.0;
-    for (k = 1; k < num; ++k) {
-        if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
-    }
-    return k;
-}
-
-/* The plan of candidate number k for this work, without arranging anything. */
-SPIPE_PRIV_RARE void spipe_priv_take_way_for(spipe_priv_pipeline_t *p, size_t k,
-                                             const spipe_priv_work_t *w) {
-    const int compared = p->plan.num_candidates;
-    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, w, &p->trial.ways[k]);
-    p->plan.num_candidates = compared;
-    p->plan.kernel_known = p->trial.kernel_s >= 0.0;
-    if (k > 0 && !p->trial.over) p->plan.why_chunk = "a candidate that is being measured";
-    if (k > 0 && p->trial.over) p->plan.why_chunk = "the fastest of the candidates that were run";
-    p->trial.current = k;
-}
-
-SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
-    spipe_priv_take_way_for(p, k, &w);
-}
-
-/* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
-   arranged. */
+/* Route, memory, events and program for the plan in use. Allocates nothing where what there is is
+   large enough. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1; /* until everything is arranged */
+    p->climb.arranged = 0;
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
     SPIPE_TRY(spipe_priv_create_queues(p));
@@ -9646,27 +8511,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     SPIPE_TRY(spipe_priv_arrange_memory(p));
     SPIPE_TRY(spipe_priv_arrange_program(p));
     p->request.incomplete = p->request.other_arrays = 0;
+    p->climb.arranged = 1;
     return cudaSuccess;
-}
-
-/* Arenas for all candidates, so that trying them allocates nothing. Where there is no room for all
-   the best one is enough. */
-SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
-    size_t k, device, pinned, most_device = 0, most_pinned = 0;
-    for (k = p->trial.num; k > 0; --k) {
-        spipe_priv_take_way(p, k - 1);
-        spipe_priv_route_plan(&p->route, &p->request, &p->plan);
-        spipe_priv_layout(p, &device, &pinned);
-        if (device > most_device) most_device = device;
-        if (pinned > most_pinned) most_pinned = pinned;
-    }
-    if (spipe_priv_create_queues(p) == cudaSuccess &&
-        spipe_priv_grow_arenas(p, most_device, most_pinned) == cudaSuccess) {
-        return;
-    }
-    (void)cudaGetLastError();
-    spipe_priv_failure_clear(&p->failure);
-    p->trial.num = 1;
 }
 
 /* After the system refused to pin a ring: whether to plan anew with half as much, the third time
@@ -9682,21 +8528,24 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
+/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. What a
+   climb has found stays where the work is of the same size. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
-    const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try = spipe_priv_may_try(&p->request) && p->request.fit.slots == 0, pinned = 1;
-    size_t num;
-    num = spipe_priv_make_plan(p, -1.0, most);
-    if (p->plan.staging == SPIPE_STAGING_REGISTER) {
-        SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
-        if (!pinned) {
-            p->request.may_register = 0;
-            num = spipe_priv_make_plan(p, -1.0, most);
-        }
-        may_try = 0;
-    }
-    spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
+    spipe_priv_request_t *r = &p->request;
+    const spipe_priv_work_t w = spipe_priv_request_work(r);
+    spipe_priv_climb_t *c = &p->climb;
+    int pinned = 1;
+    SPIPE_TRY(spipe_priv_measure_pages(r));
+    if (c->count != w.count || c->flags != w.flags || !spipe_priv_may_climb(r, &w))
+        spipe_priv_climb_reset(c, spipe_priv_may_climb(r, &w));
+    c->count = w.count;
+    c->flags = w.flags;
+    spipe_priv_take_setting(p, &c->best);
+    if (p->plan.staging != SPIPE_STAGING_REGISTER) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_register(r, &pinned));
+    if (!pinned) r->may_register = 0;
+    spipe_priv_climb_reset(c, 0);
+    if (!pinned) spipe_priv_take_setting(p, &c->best);
     return cudaSuccess;
 }
 
@@ -9716,10 +8565,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_least_elems(const spipe_desc_t *d) {
    smaller again, down to one slot of one element. */
 SPIPE_PRIV_RARE int spipe_priv_take_less(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request);
     const size_t least = spipe_priv_least_elems(d), depth = p->plan.depth;
-    const size_t elems = p->plan.chunk * p->plan.batch;
-    const int large = spipe_priv_real(elems) * w.held > (double)SPIPE_PRIV_LEAST_CHUNK;
+    const size_t elems = p->plan.chunk;
+    const int large = (double)elems * w.held > (double)SPIPE_PRIV_LEAST_CHUNK;
     const int fewer = d->depth == SPIPE_AUTO && depth > 1;
     spipe_priv_fit_t *fit = &p->request.fit;
     if (!p->memory.lacks) return 0;
@@ -9750,207 +8599,50 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
         return cudaSuccess;
     }
-    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
     return spipe_priv_arrange(p);
-}
-
-/* Makes room for the candidates, which only a kept pipeline has, and arranges the best one. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
-    p->trial.arranged = 0;
-    if (p->trial.num > 1) spipe_priv_reserve(p);
-    if (p->trial.num > 0) spipe_priv_take_way(p, 0);
-    SPIPE_TRY(spipe_priv_arrange(p));
-    p->trial.arranged = 1;
-    return cudaSuccess;
 }
 
 /* Captures a run. A stage that cannot be captured is no failure: then nothing is replayed. In
    enqueue.h. */
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
-/* A time of this way must be less than so much of another's to be known as shorter: runs vary. */
-SPIPE_PRIV_RARE double spipe_priv_chance(const spipe_priv_way_t *way) {
-    return way->staging == SPIPE_STAGING_COPY ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
-}
-
-/* The fastest candidate that has run; the first in the list if none has. A candidate that was
-   predicted to be slower replaces a better prediction only if it gains more than runs vary. */
-SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
-    size_t k, best = 0;
-    for (k = 1; k < t->num; ++k) {
-        const spipe_priv_way_t *way = &t->ways[k];
-        if (way->tries == 0) continue;
-        if (t->ways[best].tries > 0 && way->best_s >= spipe_priv_chance(way) * t->ways[best].best_s)
-            continue;
-        best = k;
-    }
-    return best;
-}
-
-/* Whether another run of a candidate may change what is fastest. Without staging two runs are
-   enough. With staging times vary more, so a candidate runs again unless its least time is longer
-   than that of the fastest by more than they vary. */
-SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
-    const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
-    const int staged = way->staging == SPIPE_STAGING_COPY;
-    if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
-    return way->tries < 2 || (staged && SPIPE_PRIV_STAGED_CHANCE * way->best_s < best->best_s);
-}
-
-/* The candidate for the next run: one that is worth a run, else the fastest. With staging the least
-   tried comes first. The law knows ways without staging well, so there the one predicted to be the
-   fastest comes first, and four of five runs are of the fastest so far. A typical run is then fast
-   from the second one on; the run after another candidate's is not, as everything is arranged
-   anew. */
-SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
-    const size_t best = spipe_priv_fastest(t);
-    size_t k, next = t->num;
-    if (t->over || (t->num_runs % SPIPE_PRIV_TRY_EVERY != 1 && t->ways[best].tries > 0 &&
-                    t->ways[best].staging != SPIPE_STAGING_COPY)) {
-        return best;
-    }
-    for (k = 0; k < t->num; ++k) {
-        if (!spipe_priv_worth_a_run(t, k)) continue;
-        if (next == t->num ||
-            (t->ways[k].staging == SPIPE_STAGING_COPY && t->ways[k].tries < t->ways[next].tries)) {
-            next = k;
-        }
-    }
-    if (next < t->num) return next;
-    t->over = 1;
-    return best;
-}
-
-/* Makes a candidate the plan in use. If its memory cannot be allocated, the run does not fail: the
-   first candidate is used instead and the trial ends. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
-    spipe_priv_trial_t *t = &p->trial;
-    if (next == t->current && t->arranged) return cudaSuccess;
-    if (p->request.apart) SPIPE_TRY(spipe_priv_drop_graph(t)); /* it names memory that is freed */
-    spipe_priv_take_way(p, next);
-    t->arranged = 1;
+/* Makes a setting the plan in use. If its memory cannot be allocated, the run does not fail: the
+   best setting is used instead, and the climb is over. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_use_setting(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_setting_t *setting) {
+    spipe_priv_climb_t *c = &p->climb;
+    if (c->arranged && spipe_priv_same_setting(setting, &c->taken)) return cudaSuccess;
+    if (p->request.apart) SPIPE_TRY(spipe_priv_drop_graph(&p->replay)); /* it names that memory */
+    spipe_priv_take_setting(p, setting);
     if (spipe_priv_arrange(p) == cudaSuccess) return cudaSuccess;
     (void)cudaGetLastError();
-    t->num = 1;
-    t->over = 1;
-    spipe_priv_take_way(p, 0);
+    spipe_priv_failure_clear(&p->failure);
+    c->now = c->best;
+    c->settled = 1;
+    spipe_priv_take_setting(p, &c->best);
     return spipe_priv_arrange(p);
 }
 
-/* Chooses the candidate for the next run. A run with a timeline takes the fastest one and is not
-   measured, because recording slows it down. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
-    spipe_priv_trial_t *t = &p->trial;
+/* Makes the plan for the next run of a kept pipeline. A run with a timeline takes the best setting,
+   and is not judged, because recording slows it down. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_setting(spipe_priv_pipeline_t *p) {
+    spipe_priv_climb_t *c = &p->climb;
     const int watched = p->request.desc.timeline != NULL;
-    size_t next;
-    if (t->num == 0) return cudaSuccess;
-    next = watched ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
-    SPIPE_TRY(spipe_priv_use_way(p, next));
+    if (!c->may_climb) return cudaSuccess;
+    if (c->judged) {
+        c->judged = 0;
+        spipe_priv_take_setting(p, &c->best);
+        c->arranged = 0; /* the plan was taken only to look around it */
+        spipe_priv_climb_on(p);
+    }
+    SPIPE_TRY(spipe_priv_use_setting(p, watched ? &c->best : &c->now));
     if (!p->plan.replay || watched) return cudaSuccess;
-    if (!t->graph || t->graph_chunk != p->plan.chunk) spipe_priv_capture_run(p);
-    return t->graph_failed ? spipe_priv_use_way(p, spipe_priv_next_way(t)) : cudaSuccess;
-}
-
-/* Whether two ways are equal: a time measured with one then holds for the other. */
-SPIPE_PRIV_RARE int spipe_priv_same_way(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
-    if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
-    return a->chunk == b->chunk && a->batch == b->batch && a->depth == b->depth &&
-           a->fill_threads == b->fill_threads && a->drain_threads == b->drain_threads &&
-           a->caller_helps == b->caller_helps;
-}
-
-/* Replaces the candidates by a new list, and copies the times measured for ways that are in both.
-   The way in use stays a candidate: if the new list lacks it, it is added or replaces the last. */
-SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_way_t *ways) {
-    const spipe_priv_way_t ran = t->ways[t->current];
-    size_t j, k;
-    for (k = 0; k < t->num; ++k) {
-        for (j = 0; j < SPIPE_PRIV_CANDIDATES; ++j) {
-            if (!spipe_priv_same_way(&ways[k], &t->ways[j])) continue;
-            ways[k].best_s = t->ways[j].best_s;
-            ways[k].tries = t->ways[j].tries;
-        }
-    }
-    for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &ran); ++k) continue;
-    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
-    if (k == t->num) --k;
-    ways[k] = ran;
-    memcpy((void *)t->ways, (void *)ways, sizeof t->ways);
-    t->current = k;
-}
-
-/* Lists ways with these costs and this work that fit into the memory that the pipeline has. */
-SPIPE_PRIV_RARE size_t spipe_priv_list_fitting(const spipe_priv_pipeline_t *p,
-                                               const spipe_costs_t *costs,
-                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways) {
-    spipe_priv_planner_t planner;
-    size_t num, k;
-    memset(&planner, 0, sizeof planner);
-    planner.costs = costs;
-    planner.work = w;
-    planner.desc = &p->request.desc;
-    planner.best = ways;
-    planner.capacity = SPIPE_PRIV_CANDIDATES;
-    if (p->memory.device_bytes > 0) {
-        planner.device_bytes = p->memory.device_bytes - spipe_priv_slack(p);
-    }
-    planner.pinned_bytes = p->request.pin_limit;
-    if (p->memory.pinned_bytes > 0) {
-        planner.pinned_bytes = p->memory.pinned_bytes - spipe_priv_slack(p);
-    }
-    num = spipe_priv_list_ways(&planner);
-    for (k = 1; k < num; ++k) {
-        if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
-    }
-    return k;
-}
-
-/* Lists the candidates again after a run that took so many seconds. If that is longer than the
-   copies explain, either the kernels or the host's threads took the rest: the best of each
-   explanation is a candidate. Times measured before are kept. */
-SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p, double took) {
-    spipe_priv_trial_t *t = &p->trial;
-    const spipe_priv_way_t ran = t->ways[t->current];
-    spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], others[SPIPE_PRIV_CANDIDATES];
-    spipe_costs_t slower;
-    size_t k;
-    memset((void *)ways, 0, sizeof ways);
-    memset((void *)others, 0, sizeof others);
-    t->num = spipe_priv_list_fitting(p, &p->request.costs, &w, ways);
-    if (ran.fill_threads + ran.drain_threads > 0 && t->kernel_s > 0.0) {
-        w.kernel_s = 0.0;
-        slower = spipe_priv_solve_host(&p->request.costs, &w, &ran, took);
-        (void)spipe_priv_list_fitting(p, &slower, &w, others);
-        for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &others[0]); ++k) continue;
-        if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
-        if (k == t->num) --k;
-        for (; k > 1; --k) ways[k] = ways[k - 1]; /* put second, because the last may be dropped */
-        if (k == 1) ways[1] = others[0];
-    }
-    spipe_priv_keep_measured(t, ways);
-}
-
-/* After a successful run: notes its time. The first runs of a process are slow, so the kernels'
-   time computed from them is too long: a later run that gives a clearly shorter one counts, too. */
-SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
-    spipe_priv_trial_t *t = &p->trial;
-    spipe_priv_way_t *way = &t->ways[t->current];
-    const double took = 1e-3 * p->report.wall_ms;
-    spipe_priv_work_t w;
-    if (t->num == 0 || t->over || p->request.desc.timeline) return;
-    if (way->tries < SPIPE_PRIV_TRIES) {
-        if (way->tries == 0 || took < way->best_s) way->best_s = took;
-        ++way->tries;
-    }
-    if (++t->num_runs > SPIPE_PRIV_CANDIDATES) return;
-    w = spipe_priv_request_work(&p->request, t->kernel_s);
-    if (t->num_runs > 2) w.kernel_s -= SPIPE_PRIV_LESS_KERNEL * took;
-    if (t->kernel_s >= 0.0) { /* only a run shorter than predicted tells more */
-        if (w.kernel_s <= 0.0 || spipe_priv_predict(&p->request.costs, &w, way) <= took) return;
-    }
-    t->kernel_s = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
-    spipe_priv_list_again(p, took);
+    if (!p->replay.graph || p->replay.graph_chunk != p->plan.chunk) spipe_priv_capture_run(p);
+    if (!p->replay.graph_failed) return cudaSuccess;
+    c->best.replay = 0;
+    spipe_priv_climb_on(p);
+    return spipe_priv_use_setting(p, &c->now);
 }
 
 /* ---- src/private/report.h ---- */
@@ -9974,8 +8666,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     const spipe_priv_run_t *run = &p->run;
     r->total = run->total == SPIPE_AUTO ? 0 : run->total;
-    r->chunks_done = spipe_priv_chunks(p, run->at.completed);
-    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : spipe_priv_chunks(p, run->num_batches);
+    r->chunks_done = run->at.completed;
+    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : run->num_batches;
     r->count_done = run->at.completed * run->batch_elems;
     if (r->count_done > run->total) r->count_done = run->total;
     r->bytes_in = run->moved[0];
@@ -9992,8 +8684,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     r->why_chunk = plan->why_chunk;
     r->why_schedule = plan->why_schedule;
     r->why_staging = plan->why_staging;
-    r->predicted_ms = plan->predicted_ms;
-    memcpy(r->costs, plan->costs, sizeof r->costs);
+    r->found = plan->found;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
@@ -10022,7 +8713,7 @@ SPIPE_PRIV_RARE double spipe_priv_gbps(size_t bytes, double ms) {
 SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 
 SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
-    const char *how = r->trying ? ", trying candidates" : "";
+    const char *how = r->trying ? ", trying neighbours" : "";
     if (r->replayed) how = ", replayed";
     fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
             r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk, r->num_stages,
@@ -10070,8 +8761,8 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_in, r->wall_ms));
     fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / mib,
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
-    fprintf(to, "  time      %.3f ms, and %.3f ms to set up" SPIPE_PRIV_TIMES "; costs of %s\n",
-            r->wall_ms, r->setup_ms, r->costs);
+    fprintf(to, "  time      %.3f ms, and %.3f ms to set up" SPIPE_PRIV_TIMES "\n", r->wall_ms,
+            r->setup_ms);
     spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to,
@@ -10208,10 +8899,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
-    if (e == cudaSuccess) e = cudaGraphLaunch(p->trial.graph, base);
+    if (e == cudaSuccess) e = cudaGraphLaunch(p->replay.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
-        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
+        memcpy(p->run.moved, p->replay.graph_moved, sizeof p->run.moved);
         p->run.at.completed = p->run.num_batches;
         return;
     }
@@ -10224,7 +8915,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
-    spipe_priv_trial_t *t = &p->trial;
+    spipe_priv_replay_t *t = &p->replay;
     const spipe_failure_t failure = p->failure; /* the last run's, not the capture's */
     const size_t completed = p->run.at.completed;
     cudaGraph_t graph = NULL;
@@ -10364,7 +9055,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStr
     SPIPE_TRY(cudaStreamSynchronize(stream));
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     p->run.ran_now = 1;
-    SPIPE_TRY(spipe_priv_choose_way(p));
+    SPIPE_TRY(spipe_priv_choose_setting(p));
     return spipe_priv_run_plan(p);
 }
 
@@ -10427,7 +9118,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
                               cudaGetErrorString(e));
     }
     if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
-    p->failure.chunks_whole = spipe_priv_chunks(p, run->at.completed);
+    p->failure.chunks_whole = run->at.completed;
     run->running_enqueued = run->ran_now = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
@@ -10454,7 +9145,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     memset(&p->pull, 0, sizeof p->pull);
     spipe_priv_failure_clear(&p->failure);
     e = spipe_priv_pick_up(p);
-    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_setting(p);
     if (e == cudaSuccess) e = spipe_priv_begin_run(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
@@ -10471,7 +9162,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) {
-        p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+        p->failure.chunks_whole = p->run.at.completed;
         return;
     }
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
@@ -10680,7 +9371,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
-    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
+    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->replay));
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
@@ -10707,15 +9398,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    spipe_priv_read_in_pieces(p);
     if (shared) {
         p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
         if (!p->run.positions) return cudaErrorMemoryAllocation;
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
     SPIPE_TRY(spipe_priv_create_events(p));
-    if (!kept) return spipe_priv_arrange(p);
-    SPIPE_TRY(spipe_priv_arrange_all(p));
+    SPIPE_TRY(spipe_priv_arrange(p));
+    if (!kept) return cudaSuccess;
     return spipe_priv_unregister(&p->request); /* each run pins anew */
 }
 
@@ -10844,7 +9534,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_own_on(&p->owner, p, p->request.device);
-    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
+    p->replay.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
@@ -10871,13 +9561,13 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
 /* One more run of a kept pipeline, which borrows its memory; the caller checks out after it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     cudaError_t e = spipe_priv_pick_up(p);
-    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
-    p->report.trying = p->trial.num > 1 && !p->trial.over;
+    if (e == cudaSuccess) e = spipe_priv_choose_setting(p);
+    p->report.trying = p->climb.may_climb && !p->climb.settled;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
     else
         e = spipe_priv_call_failed(p, e, "setting up");
-    if (e == cudaSuccess) spipe_priv_note_run(p);
+    if (e == cudaSuccess) spipe_priv_note_run(p, 1e-3 * p->report.wall_ms);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     p->report.start_ms = 0.0;
@@ -10911,11 +9601,11 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
-        e = spipe_priv_arrange_all(p);
+        e = spipe_priv_arrange(p);
     } while (e != cudaSuccess && (spipe_priv_pin_less(p) || spipe_priv_take_less(p)));
     return e;
 }
@@ -11359,54 +10049,6 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     }
 }
 
-/* ---- src/private/beside.h ---- */
-/* ---- 14 resources: the law beside other runs -------------------------------------------------
-   How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
-
-/* Seconds that a run's copying takes on all processors. Staging threads have the processors that
-   the calling threads leave: each run's calling thread keeps one busy while it waits for the GPU.
-   */
-SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
-                                             double copying) {
-    const size_t threads = y->fill_threads + y->drain_threads;
-    const size_t taken = threads > 0 ? w->machine.runs : 0;
-    return copying / spipe_priv_real(w->machine.cpus > taken ? w->machine.cpus - taken : 1);
-}
-
-/* Seconds for which a run takes what it shares: the link, the kernels, the host's memory, the
-   processors; the longest of them. */
-SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spipe_costs_t *c,
-                                           const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
-    const double staged = count * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
-    const double rings = spipe_priv_real(w->machine.runs) * spipe_priv_ring_bytes(w, y);
-    spipe_priv_engines_t e;
-    double longest;
-    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
-        longest = count * spipe_priv_max(w->in, w->out) / c->zero_copy;
-        if (w->zero_copy_passes > 0) {
-            longest += (w->zero_copy_passes - 1) * count * w->out / c->zero_copy;
-        }
-        return spipe_priv_max(longest, w->kernel_s);
-    }
-    e = spipe_priv_engines_of(c, w, y);
-    longest = n * spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
-    if (!spipe_priv_is_staged(w, y)) return longest;
-    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, spipe_priv_missed(w, rings)));
-    return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
-}
-
-/* The time of a way beside other runs: the runs overlap each other, so none needs to overlap its
-   own work. Of ways with equal time here, the one that is fastest alone is the best. */
-SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
-                                         const spipe_priv_way_t *y, double alone) {
-    const double runs = spipe_priv_real(w->machine.runs);
-    const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
-    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* they block */
-    return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +
-           SPIPE_PRIV_ALONE_SHARE * alone;
-}
-
 /* ---- src/private/lent_memory.h ---- */
 /* ---- 14 resources: memory ------------------------------------------------------------------
    What resources are, and how runs have their memory in turn. Everything here is under one lock. */
@@ -11437,18 +10079,12 @@ typedef struct spipe_priv_calls {
     size_t num_met;
 } spipe_priv_calls_t;
 
-typedef struct spipe_priv_host {
-    size_t cpus, cache; /* CPUs, bytes of the last-level cache */
-} spipe_priv_host_t;
-
 struct spipe_resources {
     spipe_priv_shared_t shared;     /* must be first: pipelines find the provider here */
     struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
-    spipe_costs_t costs;
-    spipe_priv_host_t host;
-    size_t limit_threads;
+    size_t cpus, limit_threads;
     size_t num_runs;                     /* runs under way, those that wait for memory included */
     size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
     size_t num_sharing; /* those that want threads; all three are also read without the lock */
@@ -11574,9 +10210,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
-                             m->device_bytes, m->pinned_bytes, p->plan.depth,
-                             p->plan.chunk * p->plan.batch, r->device.bytes, r->pinned.bytes,
-                             r->device.used, r->pinned.used);
+                             m->device_bytes, m->pinned_bytes, p->plan.depth, p->plan.chunk,
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
 /* If a thread runs a part of a run on several devices: the thread that waits for all its parts;
@@ -11867,6 +10502,13 @@ SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
+enum {
+    SPIPE_PRIV_LEAST_SHARE = 16, /* of what resources hold, a plan may always take 1/16 */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7  /* that keep a link busy (`make bench-many`, H200, 2026-11-26); of
+                                    more, each plans for 1/7 of the device memory, and some wait, if
+                                    they may */
+};
+
 /* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
    what is free, so that some is left for the next run, and at least a sixteenth of all. What is
    free now does not count for a run that takes memory later. */
@@ -11897,9 +10539,8 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
     }
     r->runs = runs;
-    r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
-    parts = r->beside ? runs : 1;
-    waits = r->beside && runs > at_once && !r->desc.no_wait;
+    parts = spipe_priv_plans_alone(r) ? 1 : runs;
+    waits = parts > at_once && !r->desc.no_wait;
     later = waits || r->kept == SPIPE_PRIV_KEPT_BY_USER;
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, later, waits ? at_once : parts);
@@ -11918,9 +10559,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     r->desc.resources = s;
     r->facts = s->facts;
     r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
-    r->costs = s->costs;
-    r->cpus = s->host.cpus;
-    r->cache = s->host.cache;
+    r->cpus = s->cpus;
     spipe_priv_limit(r, SPIPE_PRIV_LOAD(s->num_runs) + 1);
     return cudaSuccess;
 }
@@ -12263,7 +10902,11 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
 /* ---- src/private/calls.h ---- */
 /* ---- 14 resources: pipelines of calls -------------------------------------------------------
    spipe_run with resources: what is called again is run by a kept pipeline, which stays idle in the
-   resources between two calls. So such a call sets nothing up, and learns from those before it. */
+   resources between two calls. So such a call sets nothing up. */
+
+enum {
+    SPIPE_PRIV_IDLE_PIPELINES = 32 /* that resources keep between calls */
+};
 
 /* A hash of what makes most requests differ; addresses of arrays are not in it, as they may be
    others in each call. */
@@ -12513,8 +11156,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_for_calls(const spipe_desc_t *d,
 SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
     if (d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS) return 1;
     if (d->num_stages < 0 || d->num_stages > SPIPE_MAX_STAGES) return 1;
-    return d->hooks || d->costs || d->timeline || d->checked ||
-           d->staging == SPIPE_STAGING_REGISTER;
+    return d->hooks || d->timeline || d->checked || d->staging == SPIPE_STAGING_REGISTER;
 }
 
 /* Sets what decides which pipeline can run a call, but for the arrays, and nothing else. */
@@ -12609,13 +11251,6 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
     }
 }
 
-/* The first calls of a kind are run as predicted, without a trial, because the work may not come
-   often. */
-SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
-    if (p->lent.num_calls == SPIPE_PRIV_TRY_FROM) return;
-    p->trial.over = ++p->lent.num_calls < SPIPE_PRIV_TRY_FROM;
-}
-
 /* Has an idle pipeline run a call, or makes one for it. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
                                         cudaError_t *e, spipe_failure_t *f,
@@ -12633,7 +11268,6 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
     if (!p) return 0;
     p->visit = *visit;
-    spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
     spipe_priv_end_call(p, *e, visit);
@@ -12643,6 +11277,11 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
 /* ---- src/private/resources.h ---- */
 /* ---- 14 resources -------------------------------------------------------------------------
    Making, freeing and asking what runs share. */
+enum {
+    SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
+    SPIPE_PRIV_LENT_PINNED = 128 << 20  /* bytes of pinned memory, likewise */
+};
+
 SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void) {
     spipe_resources_limits_t l;
     memset(&l, 0, sizeof l);
@@ -12692,15 +11331,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     size_t device = l->device_bytes;
     cudaError_t e = spipe_device_get(&r->facts, -1);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    r->costs = l->costs ? *l->costs : spipe_priv_costs_for(r->facts.name);
     if (device == SPIPE_AUTO) {
         const size_t quarter = r->facts.memory_bytes / 4;
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->host.cpus = spipe_priv_num_cpus();
-    r->host.cache = spipe_priv_cache_bytes();
-    r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
+    r->cpus = spipe_priv_num_cpus();
+    r->limit_threads = l->threads == SPIPE_AUTO ? r->cpus : l->threads;
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
         return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",

@@ -1010,7 +1010,6 @@ SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_re
     t->memory.beside = runs - 1;
     r->device_limit = device > 0 ? device : 1;
     r->pin_limit = pinned;
-    if (t->d.costs) r->costs = *t->d.costs;
     return cudaSuccess;
 }
 
@@ -1020,7 +1019,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     const size_t n = (size_t)t->num;
     spipe_priv_hooks_t shared;
     spipe_priv_request_t r;
-    spipe_priv_way_t way;
+    const spipe_priv_setting_t nothing = {0, 0, 0};
     spipe_priv_work_t w;
     spipe_plan_t plan;
     spipe_priv_team_pin(t);
@@ -1038,8 +1037,9 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     r.desc.hooks = &shared;
     if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);
     r.cpus = spipe_priv_num_cpus() / n;
-    w = spipe_priv_request_work(&r, -1.0);
-    (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
+    w = spipe_priv_request_work(&r);
+    spipe_priv_guess(&r, &w, &nothing, &plan);
+    spipe_priv_explain(&r, &w, &plan);
     spipe_priv_team_take_plan(t, &plan);
     return cudaSuccess;
 }

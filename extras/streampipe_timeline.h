@@ -276,7 +276,7 @@ SPIPE_API void spipe_priv_range(const spipe_priv_pipeline_t *p, const char *name
         (void)nvtxRangePop();
         return;
     }
-    snprintf(text, sizeof text, "%.64s %zu", name, batch * p->plan.batch);
+    snprintf(text, sizeof text, "%.64s %zu", name, batch);
     spipe_priv_make_printable(text);
     (void)nvtxRangePushA(text);
 }
@@ -286,8 +286,7 @@ SPIPE_API void spipe_priv_range(const spipe_priv_pipeline_t *p, const char *name
 SPIPE_API int spipe_priv_op_kind(const spipe_priv_op_t *op) {
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_CALL:
-    case SPIPE_PRIV_OP_CHECKED_CALL:
-    case SPIPE_PRIV_OP_BATCH: return SPIPE_SPAN_STAGE;
+    case SPIPE_PRIV_OP_CHECKED_CALL: return SPIPE_SPAN_STAGE;
     case SPIPE_PRIV_OP_COPY: return op->out ? SPIPE_SPAN_OUT : SPIPE_SPAN_IN;
     case SPIPE_PRIV_OP_COPIES: return op[1].out ? SPIPE_SPAN_OUT : SPIPE_SPAN_IN;
     case SPIPE_PRIV_OP_HALO: return SPIPE_SPAN_IN;
@@ -375,7 +374,7 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
     } else {
         spipe_span_t *s;
         spipe_priv_lock(p->sync);
-        s = rec->op_open ? spipe_priv_new_span(rec, kind, batch * p->plan.batch) : NULL;
+        s = rec->op_open ? spipe_priv_new_span(rec, kind, batch) : NULL;
         if (s && kind == SPIPE_SPAN_STAGE) s->stage = op->stage;
         timed->span = rec->num_spans - 1;
         spipe_priv_unlock(p->sync);
@@ -408,7 +407,7 @@ SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pr
 #endif
     if (!after) return;
     spipe_priv_lock(p->sync);
-    s = spipe_priv_new_span(rec, (int)kinds[t->what], t->batch * p->plan.batch);
+    s = spipe_priv_new_span(rec, (int)kinds[t->what], t->batch);
     if (s) {
         if (t->what == SPIPE_PRIV_HOST) s->stage = t->stage;
         s->begin_ms = 1e3 * (t->began - rec->zero_s);
@@ -520,7 +519,7 @@ SPIPE_API void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
     size_t k;
     for (k = 0; k < rec->num_spans; ++k) {
         spipe_span_t *s = &rec->spans[k];
-        const size_t batch = s->chunk / p->plan.batch;
+        const size_t batch = s->chunk;
         double begin = 0.0, end = 0.0;
         int what = SPIPE_PRIV_FILL;
         if (s->kind == SPIPE_SPAN_DRAIN) what = SPIPE_PRIV_DRAIN;
@@ -872,25 +871,24 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
     const int asked = !strncmp(p->plan.why_chunk, "as asked", 8);
     const char *cure = "a larger total would make it matter less";
     const int serial = p->request.desc.checked || p->run.one_stream;
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);
-    const spipe_costs_t *costs = &p->request.costs;
-    const double bytes = spipe_priv_busier(&w) * (double)p->run.batch_elems; /* of a batch */
-    const double lost = costs->copy_s * costs->link_both / 1024.0;
+    const double moved =
+        (double)(p->run.moved[0] > p->run.moved[1] ? p->run.moved[0] : p->run.moved[1]);
+    const double bytes = moved / (double)(p->run.num_batches > 0 ? p->run.num_batches : 1);
     if (used >= 0.9 || serial) return;
     if (ends > 0.12 * r->timed_ms && bytes >= 262144.0) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_LARGE_CHUNKS,
                              "for %.0f %% of the time the pipeline fills and drains, with only the "
                              "first or the last of %zu chunks in work: %s",
-                             100.0 * ends / r->timed_ms, p->run.num_batches * p->plan.batch,
+                             100.0 * ends / r->timed_ms, p->run.num_batches,
                              asked ? "make chunks smaller, or leave desc.chunk at SPIPE_AUTO"
                                    : cure);
     } else if (bytes < 131072.0 && p->run.num_batches >= 16) {
-        spipe_priv_add_cause(r, SPIPE_CAUSE_SMALL_CHUNKS,
-                             "copies of %.1f KiB are too small: the fixed cost of a copy is about "
-                             "the time of %.0f KiB, and every launch costs time too: %s",
-                             bytes / 1024.0, lost,
-                             asked ? "make chunks larger, or leave desc.chunk at SPIPE_AUTO"
-                                   : cure);
+        spipe_priv_add_cause(
+            r, SPIPE_CAUSE_SMALL_CHUNKS,
+            "copies of %.1f KiB are too small: each operation begins %.1f us after "
+            "it could, on average: %s",
+            bytes / 1024.0, r->sync_us,
+            asked ? "make chunks larger, or leave desc.chunk at SPIPE_AUTO" : cure);
     }
     if (rec->slot_ms > 0.1 * r->timed_ms && !(p->route.refill != SPIPE_PRIV_REFILL_NEVER)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_DEPTH,
@@ -1874,8 +1872,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, bytes_out);
     SPIPE_PRIV_MEMBER(size, device_bytes);
     SPIPE_PRIV_MEMBER(size, pinned_bytes);
-    SPIPE_PRIV_MEMBER(double, predicted_ms);
-    SPIPE_PRIV_MEMBER(text, costs);
+    SPIPE_PRIV_MEMBER(int, found);
     SPIPE_PRIV_MEMBER(size, runs_beside);
     SPIPE_PRIV_MEMBER(double, waited_ms);
     SPIPE_PRIV_MEMBER(double, setup_ms);

@@ -166,7 +166,6 @@ static inline ssize_t replaced_preadv2(int fd, const struct iovec *v, int num, o
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Waddress"
 #include "streampipe_files.h"
-#include "streampipe_measure.h"
 #include "streampipe_tools.h"
 #pragma GCC diagnostic pop
 

@@ -599,8 +599,8 @@ static void test_kept_by_enqueued(void) {
     int wrong = 0;
     world_new(&w, r, PINNED, COUNT);
     world_new(&v, r, PINNED, COUNT);
-    w.d.chunk = 5000; /* 80,000 bytes, and 128 KiB that a kept pipeline has more */
-    v.d.chunk = 8000; /* 128,000 bytes */
+    w.d.chunk = 13000; /* 208,000 bytes */
+    v.d.chunk = 8000;  /* 128,000 bytes */
     w.d.depth = v.d.depth = 2;
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));

@@ -1,6 +1,5 @@
 /* ---- 13 execute: calling stages ------------------------------------------------------------
-   Calls a stage's function for one chunk, or all stages for each chunk of a batch; and words its
-   failure. */
+   Calls a stage's function for one chunk, and words its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
@@ -10,8 +9,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     }
     e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
                         p->request.desc.stages[s].name, c->index, why);
-    p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
-    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
+    p->note.error = cudaSuccess; /* stages of earlier chunks may follow */
     return e;
 }
 
@@ -42,33 +40,6 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     at->slot->view.stream = op->stream;
     (void)spipe_priv_set_mode(p->visit.mode);
     e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
-    (void)spipe_priv_own_calls();
-    return e;
-}
-
-/* Calls all stages for the first chunk of a batch, then for the next chunk, so a chunk's stages may
-   pass data in its slot's memory. There is one chain, so everything is in one stream. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
-                                                   const spipe_priv_op_t *op,
-                                                   const spipe_priv_at_t *at) {
-    spipe_chunk_t c = at->slot->view;
-    size_t left = at->count;
-    cudaError_t e = cudaSuccess;
-    int i;
-    spipe_priv_view(p, at, &c);
-    c.stream = op->stream;
-    (void)spipe_priv_set_mode(p->visit.mode);
-    for (; left > 0 && e == cudaSuccess; left -= c.count, ++c.index, c.first += c.count) {
-        c.count = left < p->plan.chunk ? left : p->plan.chunk;
-        for (i = 1; i + 1 < p->route.num_steps && e == cudaSuccess; ++i) {
-            e = spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c);
-        }
-        for (i = 0; i < p->request.desc.num_buffers; ++i) {
-            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (b->kind == SPIPE_RESIDENT) continue;
-            c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
-        }
-    }
     (void)spipe_priv_own_calls();
     return e;
 }

@@ -1,6 +1,10 @@
 /* ---- 14 resources: pipelines of calls -------------------------------------------------------
    spipe_run with resources: what is called again is run by a kept pipeline, which stays idle in the
-   resources between two calls. So such a call sets nothing up, and learns from those before it. */
+   resources between two calls. So such a call sets nothing up. */
+
+enum {
+    SPIPE_PRIV_IDLE_PIPELINES = 32 /* that resources keep between calls */
+};
 
 /* A hash of what makes most requests differ; addresses of arrays are not in it, as they may be
    others in each call. */
@@ -250,8 +254,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_for_calls(const spipe_desc_t *d,
 SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
     if (d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS) return 1;
     if (d->num_stages < 0 || d->num_stages > SPIPE_MAX_STAGES) return 1;
-    return d->hooks || d->costs || d->timeline || d->checked ||
-           d->staging == SPIPE_STAGING_REGISTER;
+    return d->hooks || d->timeline || d->checked || d->staging == SPIPE_STAGING_REGISTER;
 }
 
 /* Sets what decides which pipeline can run a call, but for the arrays, and nothing else. */
@@ -346,13 +349,6 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
     }
 }
 
-/* The first calls of a kind are run as predicted, without a trial, because the work may not come
-   often. */
-SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
-    if (p->lent.num_calls == SPIPE_PRIV_TRY_FROM) return;
-    p->trial.over = ++p->lent.num_calls < SPIPE_PRIV_TRY_FROM;
-}
-
 /* Has an idle pipeline run a call, or makes one for it. */
 SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
                                         cudaError_t *e, spipe_failure_t *f,
@@ -370,7 +366,6 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
     if (!p) return 0;
     p->visit = *visit;
-    spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);
     if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
     spipe_priv_end_call(p, *e, visit);

@@ -205,9 +205,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
                          "schedule, staging or priority is out of range");
     SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
-    SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
-                         "costs: %s is not a positive number; begin with spipe_costs_get",
-                         spipe_priv_bad_cost(d->costs));
     SPIPE_TRY(spipe_priv_check_lengths(d, f));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;

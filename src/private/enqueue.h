@@ -38,10 +38,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
-    if (e == cudaSuccess) e = cudaGraphLaunch(p->trial.graph, base);
+    if (e == cudaSuccess) e = cudaGraphLaunch(p->replay.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
-        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
+        memcpy(p->run.moved, p->replay.graph_moved, sizeof p->run.moved);
         p->run.at.completed = p->run.num_batches;
         return;
     }
@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
-    spipe_priv_trial_t *t = &p->trial;
+    spipe_priv_replay_t *t = &p->replay;
     const spipe_failure_t failure = p->failure; /* the last run's, not the capture's */
     const size_t completed = p->run.at.completed;
     cudaGraph_t graph = NULL;
@@ -194,7 +194,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStr
     SPIPE_TRY(cudaStreamSynchronize(stream));
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
     p->run.ran_now = 1;
-    SPIPE_TRY(spipe_priv_choose_way(p));
+    SPIPE_TRY(spipe_priv_choose_setting(p));
     return spipe_priv_run_plan(p);
 }
 
@@ -257,7 +257,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
                               cudaGetErrorString(e));
     }
     if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
-    p->failure.chunks_whole = spipe_priv_chunks(p, run->at.completed);
+    p->failure.chunks_whole = run->at.completed;
     run->running_enqueued = run->ran_now = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);

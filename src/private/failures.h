@@ -8,16 +8,7 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size
 
 /* The number of a batch's first chunk. */
 SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_position(p, batch) * p->plan.batch;
-}
-
-/* Chunks in so many batches; where there are several in one, the total is known. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
-    const size_t n = batches * p->plan.batch;
-    size_t all;
-    if (p->plan.batch == 1) return batches;
-    all = p->run.total / p->plan.chunk + (p->run.total % p->plan.chunk != 0);
-    return n < all ? n : all;
+    return spipe_priv_position(p, batch);
 }
 
 /* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's
@@ -120,8 +111,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     return spipe_priv_fail(p, NULL, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
-                           spipe_priv_chunk_index(p, first), spipe_priv_chunks(p, after) - 1,
-                           cudaGetErrorString(e));
+                           spipe_priv_chunk_index(p, first), after - 1, cudaGetErrorString(e));
 }
 
 /* Whether an error is one of the GPU: it stays, and any call may be the first to return it. */
@@ -211,7 +201,7 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch
 SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                       spipe_chunk_t *c) {
     int i;
-    c->index = at->position * p->plan.batch;
+    c->index = at->position;
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);

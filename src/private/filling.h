@@ -57,17 +57,14 @@ SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe
     *n = at->first + at->count + b->halo_after - right - *low;
 }
 
-/* Fills a slot from an array; if the cache holds the ring, in the cache, in half the time. */
+/* Fills a slot from an array; through the caches, from which the copy engine then reads. */
 SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                           const spipe_priv_at_t *at, size_t total, int cached) {
+                                           const spipe_priv_at_t *at, size_t total) {
     const unsigned char *host = (const unsigned char *)b->host;
     size_t low, n;
     spipe_priv_inside(b, at, total, &low, &n);
     data -= (at->first - low) * b->elem_bytes;
-    if (cached)
-        memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
-    else
-        spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
     SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
     data += (at->first - low) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
@@ -112,46 +109,29 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p,
 }
 
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
-   fills memory on the device has none, and may do so in pieces: each is read into a block of host
-   memory and copied from there; see spipe_priv_read_in_pieces. */
+   fills memory on the device has none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t total = SPIPE_PRIV_LOAD(p->run.total), size = b->elem_bytes;
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
-    unsigned char *to, *block = NULL;
-    size_t low, left, n;
+    unsigned char *to;
+    void *lent;
+    size_t low, n;
     spipe_priv_note_t note;
-    cudaError_t e = cudaSuccess, copied = cudaSuccess;
+    cudaError_t e;
     memset(&note, 0, sizeof note);
-    spipe_priv_inside(b, at, total, &low, &left);
+    spipe_priv_inside(b, at, total, &low, &n);
     to = data - (at->first - low) * size;
-    n = left;
-    if (b->on_device == SPIPE_PRIV_IN_PIECES) {
-        n = 1 + (SPIPE_PRIV_PIECE - 1) / size;
-        block = (unsigned char *)malloc(n * size);
-        if (!block) copied = cudaErrorMemoryAllocation;
-    }
-    for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
-        void *into = block ? block : to, *lent;
-        if (n > left) n = left;
-        lent = b->on_device && !block ? into : spipe_priv_hand_out(p, into, n * size);
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
-                        cudaErrorUnknown);
-        spipe_priv_take_back(lent, into, into, n * size);
-        SPIPE_PRIV_COPIED(n * size, 0);
-        if (e != cudaSuccess) break;
-        if (!block) continue;
-        copied =
-            cudaMemcpyAsync(to, block, n * size, cudaMemcpyHostToDevice, p->streams.streams[0]);
-        p->run.moved[0] += n * size;
-    }
-    free(block);
-    if (e == cudaSuccess) {
-        spipe_priv_fill_edges(b, data, at->first, at->count, total);
-        return spipe_priv_check_step(p, copied, -1, at->batch, "copying in");
-    }
-    return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
+    lent = b->on_device ? to : spipe_priv_hand_out(p, to, n * size);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
+                    cudaErrorUnknown);
+    spipe_priv_take_back(lent, to, to, n * size);
+    SPIPE_PRIV_COPIED(n * size, 0);
+    if (e != cudaSuccess)
+        return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
+    spipe_priv_fill_edges(b, data, at->first, at->count, total);
+    return e;
 }
 
 /* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
@@ -372,7 +352,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         else if (kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
-            spipe_priv_fill_array(b, data, &at, total, p->memory.ring_cached);
+            spipe_priv_fill_array(b, data, &at, total);
     }
     spipe_priv_set(p, &slot->filled, batch + 1);
 }

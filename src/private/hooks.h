@@ -5,12 +5,6 @@ struct spipe_priv_pipeline;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
-/* In buffers[i].on_device of a pipeline's own description: the calling thread reads a piece after
-   the other into host memory and copies it. */
-enum {
-    SPIPE_PRIV_IN_PIECES = 2
-};
-
 /* What became of reading the sources for a batch. */
 typedef enum spipe_priv_reading {
     SPIPE_PRIV_READ_OK,

@@ -158,7 +158,6 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
     case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
-    case SPIPE_PRIV_OP_BATCH: return spipe_priv_issue_batch(p, op, at);
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
     case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);

@@ -1,6 +1,13 @@
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
+enum {
+    SPIPE_PRIV_LEAST_SHARE = 16, /* of what resources hold, a plan may always take 1/16 */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7  /* that keep a link busy (`make bench-many`, H200, 2026-11-26); of
+                                    more, each plans for 1/7 of the device memory, and some wait, if
+                                    they may */
+};
+
 /* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
    what is free, so that some is left for the next run, and at least a sixteenth of all. What is
    free now does not count for a run that takes memory later. */
@@ -31,9 +38,8 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
     }
     r->runs = runs;
-    r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
-    parts = r->beside ? runs : 1;
-    waits = r->beside && runs > at_once && !r->desc.no_wait;
+    parts = spipe_priv_plans_alone(r) ? 1 : runs;
+    waits = parts > at_once && !r->desc.no_wait;
     later = waits || r->kept == SPIPE_PRIV_KEPT_BY_USER;
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, later, waits ? at_once : parts);
@@ -52,9 +58,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     r->desc.resources = s;
     r->facts = s->facts;
     r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
-    r->costs = s->costs;
-    r->cpus = s->host.cpus;
-    r->cache = s->host.cache;
+    r->cpus = s->cpus;
     spipe_priv_limit(r, SPIPE_PRIV_LOAD(s->num_runs) + 1);
     return cudaSuccess;
 }

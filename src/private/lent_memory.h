@@ -27,18 +27,12 @@ typedef struct spipe_priv_calls {
     size_t num_met;
 } spipe_priv_calls_t;
 
-typedef struct spipe_priv_host {
-    size_t cpus, cache; /* CPUs, bytes of the last-level cache */
-} spipe_priv_host_t;
-
 struct spipe_resources {
     spipe_priv_shared_t shared;     /* must be first: pipelines find the provider here */
     struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
-    spipe_costs_t costs;
-    spipe_priv_host_t host;
-    size_t limit_threads;
+    size_t cpus, limit_threads;
     size_t num_runs;                     /* runs under way, those that wait for memory included */
     size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
     size_t num_sharing; /* those that want threads; all three are also read without the lock */
@@ -164,9 +158,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
-                             m->device_bytes, m->pinned_bytes, p->plan.depth,
-                             p->plan.chunk * p->plan.batch, r->device.bytes, r->pinned.bytes,
-                             r->device.used, r->pinned.used);
+                             m->device_bytes, m->pinned_bytes, p->plan.depth, p->plan.chunk,
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
 /* If a thread runs a part of a run on several devices: the thread that waits for all its parts;

@@ -1,6 +1,11 @@
 /* ---- 13 execute: memory --------------------------------------------------------------------
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
+enum {
+    SPIPE_PRIV_HUGE_PAGE = 2 << 20, /* bytes: 512 times fewer pages to touch and to pin */
+    SPIPE_PRIV_SMALL_REST = 8       /* a ring that needs less than 1/8 of its last huge page ends in
+                                       pages of 4 KiB instead */
+};
 
 /* A buffer's part of a slot from an arena, its first own element aligned, with a guard before and
    after it; base NULL only counts. */
@@ -85,13 +90,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_ticket_place(size_t end) { return (end + 15) &
 
 SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p,
                                                   const spipe_priv_slot_t *slot, int i) {
-    const size_t bytes = p->plan.chunk * p->plan.batch * p->request.desc.buffers[i].elem_bytes;
+    const size_t bytes = p->plan.chunk * p->request.desc.buffers[i].elem_bytes;
     return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
@@ -133,7 +138,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     size_t k;
     int i;
     m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
@@ -223,8 +228,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             cudaGetErrorString(e), also);
+                             bytes, of, p->plan.depth, p->plan.chunk, cudaGetErrorString(e), also);
 }
 
 /* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a
@@ -253,13 +257,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
                                 ", or leave staging and schedule to the library");
 }
 
-/* Bytes that an arena has in excess, because candidates that are listed later may be aligned in
-   another way. */
-SPIPE_PRIV_RARE size_t spipe_priv_slack(const spipe_priv_pipeline_t *p) {
-    if (p->request.fit.slots > 0 || p->request.kept != SPIPE_PRIV_KEPT_BY_USER) return 0;
-    return SPIPE_PRIV_ARENA_SLACK;
-}
-
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
@@ -269,14 +266,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     m->refused = 0;
     m->lacks = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
-    if (device > 0) device += spipe_priv_slack(p);
-    if (pinned > 0) pinned += spipe_priv_slack(p);
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(p));
-    if (pinned > 0 && p->plan.staging == SPIPE_STAGING_COPY) { /* for ring_cached */
-        spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    }
     e = spipe_priv_allocate_arenas(p, device, pinned);
     if (m->refused > 0) m->refused = wanted;
     return e;
@@ -317,7 +309,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     spipe_priv_layout(p, &device, &pinned);
     SPIPE_TRY(spipe_priv_free_apart(m));
     SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
-    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2; /* of this plan's slots */
     m->pinned_alias = m->pinned;
     if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));

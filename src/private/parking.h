@@ -1,5 +1,10 @@
 /* ---- 13 execute: parked workers -------------------------------------------------------------
    Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
+enum {
+    SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
+    SPIPE_PRIV_MOST_LATE = 256, /* beyond this sum, workers without a task sleep at once ... */
+    SPIPE_PRIV_LATE_REST = 4096 /* ... for as many waits as take this sum back to MOST_LATE */
+};
 
 /* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
    while another program has its CPU comes late to its task, and no other worker is woken for it.

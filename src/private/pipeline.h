@@ -7,7 +7,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
-    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
+    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->replay));
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
@@ -34,15 +34,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    spipe_priv_read_in_pieces(p);
     if (shared) {
         p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
         if (!p->run.positions) return cudaErrorMemoryAllocation;
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
     SPIPE_TRY(spipe_priv_create_events(p));
-    if (!kept) return spipe_priv_arrange(p);
-    SPIPE_TRY(spipe_priv_arrange_all(p));
+    SPIPE_TRY(spipe_priv_arrange(p));
+    if (!kept) return cudaSuccess;
     return spipe_priv_unregister(&p->request); /* each run pins anew */
 }
 
@@ -171,7 +170,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_own_on(&p->owner, p, p->request.device);
-    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
+    p->replay.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
@@ -198,13 +197,13 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
 /* One more run of a kept pipeline, which borrows its memory; the caller checks out after it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     cudaError_t e = spipe_priv_pick_up(p);
-    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
-    p->report.trying = p->trial.num > 1 && !p->trial.over;
+    if (e == cudaSuccess) e = spipe_priv_choose_setting(p);
+    p->report.trying = p->climb.may_climb && !p->climb.settled;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
     else
         e = spipe_priv_call_failed(p, e, "setting up");
-    if (e == cudaSuccess) spipe_priv_note_run(p);
+    if (e == cudaSuccess) spipe_priv_note_run(p, 1e-3 * p->report.wall_ms);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     p->report.start_ms = 0.0;
@@ -238,11 +237,11 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
-        e = spipe_priv_arrange_all(p);
+        e = spipe_priv_arrange(p);
     } while (e != cudaSuccess && (spipe_priv_pin_less(p) || spipe_priv_take_less(p)));
     return e;
 }

@@ -17,7 +17,6 @@ typedef struct spipe_priv_fit {
 typedef struct spipe_priv_request {
     spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
     spipe_device_t facts;
-    spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
     int kept;            /* SPIPE_PRIV_ONE_RUN, ... */
@@ -30,12 +29,10 @@ typedef struct spipe_priv_request {
     int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
     size_t pin_limit;    /* bytes that a ring may have after that; 0 = as many as it wants */
     size_t cpus;         /* CPUs that may be used; 0 = not asked yet */
-    size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
     spipe_priv_fit_t fit;
-    size_t runs; /* runs on the resources when it was planned, with this one */
-    double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
-                     double alone); /* the time of a way beside other runs; NULL = it runs alone */
+    size_t runs;     /* runs on the resources when it was planned, with this one */
+    int reads_pages; /* 1 = the GPU reads the pageable arrays by itself, and fast */
 } spipe_priv_request_t;
 
 typedef struct spipe_priv_provider spipe_priv_provider_t; /* in provider.h */
@@ -139,7 +136,6 @@ typedef struct spipe_priv_memory {
     size_t guard;   /* guard bytes around each buffer; 0 = not a checked run */
     void **apart;   /* instead of the device arena, if a tool checks memory */
     size_t num_apart, apart_bytes;
-    int ring_cached;   /* 1 = the last-level cache holds the pinned slots */
     unsigned in_place; /* buffers that kernels find in the user's array itself */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
@@ -242,14 +238,32 @@ typedef struct spipe_priv_workers {
     int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
-/* trial: the candidates of a kept pipeline, and what runs of them took. */
-typedef struct spipe_priv_trial {
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
-    size_t num, current;
-    int num_runs;          /* measured since the work was planned */
-    int over;              /* 1 = the fastest is known, or nothing may be tried */
-    int arranged;          /* 1 = the plan in use is that of candidate current */
-    double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
+/* What a climb may change; zeros: as guessed. */
+typedef struct spipe_priv_setting {
+    size_t chunk, threads; /* elements; threads that fill and drain */
+    int replay;
+} spipe_priv_setting_t;
+
+/* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
+typedef struct spipe_priv_climb {
+    int may_climb;
+    size_t count; /* of the work that was planned for */
+    unsigned flags;
+    spipe_priv_setting_t best, now; /* now: of the next run */
+    spipe_priv_setting_t taken;     /* of the plan in use ... */
+    int arranged;                   /* ... and 1 = all is arranged for it */
+    double best_s, best_spread;     /* the least time of the best, and what its runs vary by */
+    double least, second;           /* the two least times of the present setting ... */
+    int turns;                      /* ... and how many runs it had */
+    int judged;                     /* 1 = the next setting is to be chosen */
+    int num_runs, tried;            /* runs, and settings, since the climb began */
+    int move, came;                 /* what is tried; the move that led to the best, or -1 */
+    int failed;                     /* moves in a row that gained nothing */
+    int settled, outside;           /* the climb is over; runs in a row of another time since */
+} spipe_priv_climb_t;
+
+/* replay: a run as a graph; and what checked runs compare. */
+typedef struct spipe_priv_replay {
     cudaGraphExec_t graph; /* the run as a graph, or NULL */
     size_t graph_moved[2];
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
@@ -262,7 +276,7 @@ typedef struct spipe_priv_trial {
 
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
-} spipe_priv_trial_t;
+} spipe_priv_replay_t;
 
 /* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
    others read it without. */
@@ -346,7 +360,6 @@ typedef struct spipe_priv_lent {
     struct spipe_priv_pipeline *next_idle;   /* next in the list of idle pipelines of calls */
     int loses_threads;                       /* 1 = idle, and its threads are being taken back */
     int plan_is_old;                         /* 1 = this run must be planned anew */
-    int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
 /* A pipeline. Each part is written by the file of its name. */
@@ -356,7 +369,8 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
-    spipe_priv_trial_t trial;
+    spipe_priv_climb_t climb;
+    spipe_priv_replay_t replay;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
     spipe_failure_t failure;

@@ -5,7 +5,6 @@ enum {
     SPIPE_PRIV_OP_NONE,       /* only a wait or a record */
     SPIPE_PRIV_OP_COPY,       /* one copy */
     SPIPE_PRIV_OP_CALL,       /* a stage is called */
-    SPIPE_PRIV_OP_BATCH,      /* all stages are called for each chunk of a batch */
     SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
     SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
     SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
@@ -194,10 +193,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     const int checked = p->request.desc.checked;
     spipe_priv_write_waits(w, s, stream);
-    if (p->plan.batch == 1)
-        spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
-    else if (s == p->route.steps[1].stage)
-        spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
+    spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
     if (!p->run.one_stream) spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 

@@ -7,7 +7,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     memset(&p->pull, 0, sizeof p->pull);
     spipe_priv_failure_clear(&p->failure);
     e = spipe_priv_pick_up(p);
-    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_setting(p);
     if (e == cudaSuccess) e = spipe_priv_begin_run(p);
     if (e != cudaSuccess) {
         spipe_priv_check_out(p);
@@ -24,7 +24,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) {
-        p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+        p->failure.chunks_whole = p->run.at.completed;
         return;
     }
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */

@@ -18,8 +18,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     const spipe_priv_run_t *run = &p->run;
     r->total = run->total == SPIPE_AUTO ? 0 : run->total;
-    r->chunks_done = spipe_priv_chunks(p, run->at.completed);
-    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : spipe_priv_chunks(p, run->num_batches);
+    r->chunks_done = run->at.completed;
+    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : run->num_batches;
     r->count_done = run->at.completed * run->batch_elems;
     if (r->count_done > run->total) r->count_done = run->total;
     r->bytes_in = run->moved[0];
@@ -36,8 +36,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     r->why_chunk = plan->why_chunk;
     r->why_schedule = plan->why_schedule;
     r->why_staging = plan->why_staging;
-    r->predicted_ms = plan->predicted_ms;
-    memcpy(r->costs, plan->costs, sizeof r->costs);
+    r->found = plan->found;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
@@ -66,7 +65,7 @@ SPIPE_PRIV_RARE double spipe_priv_gbps(size_t bytes, double ms) {
 SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 
 SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
-    const char *how = r->trying ? ", trying candidates" : "";
+    const char *how = r->trying ? ", trying neighbours" : "";
     if (r->replayed) how = ", replayed";
     fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
             r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk, r->num_stages,
@@ -114,8 +113,8 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_in, r->wall_ms));
     fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / mib,
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
-    fprintf(to, "  time      %.3f ms, and %.3f ms to set up" SPIPE_PRIV_TIMES "; costs of %s\n",
-            r->wall_ms, r->setup_ms, r->costs);
+    fprintf(to, "  time      %.3f ms, and %.3f ms to set up" SPIPE_PRIV_TIMES "\n", r->wall_ms,
+            r->setup_ms);
     spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to,

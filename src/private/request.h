@@ -90,6 +90,55 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
+/* Seconds that the GPU takes to read the first bytes of an array in host memory by itself, or
+   (dev NULL) that a thread takes to read as many. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_time_pages(const void *host, size_t bytes, void *dev,
+                                                  void *own, double *seconds) {
+    const double began = spipe_priv_clock();
+    if (dev) {
+        SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+        SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
+    } else {
+        memcpy(own, host, bytes);
+        SPIPE_PRIV_COPIED(bytes, 0);
+    }
+    *seconds = spipe_priv_clock() - began;
+    return cudaSuccess;
+}
+
+/* Some GPUs read pageable memory by themselves: at the link's rate, or, for pages of a mapped file,
+   a hundred times slower than a thread. So the first bytes of each array tell: a thread reads some
+   of them, the GPU those behind them. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
+    const size_t most = 1 << 20;
+    unsigned char *own = NULL;
+    void *dev = NULL;
+    double thread = 0.0, gpu = 0.0, t;
+    cudaError_t e = cudaSuccess;
+    int i;
+    r->reads_pages = 0;
+    if (!r->facts.host_page_tables || r->desc.staging != SPIPE_STAGING_AUTO) return e;
+    own = (unsigned char *)malloc(most);
+    if (own) e = cudaMalloc(&dev, most);
+    for (i = 0; i < r->desc.num_buffers && dev && e == cudaSuccess; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        const unsigned char *host = (const unsigned char *)b->host;
+        size_t bytes = spipe_priv_array_bytes(&r->desc, i) / 2;
+        if (!spipe_priv_is_array(b) || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
+        if (bytes > most) bytes = most;
+        if (bytes == 0) continue;
+        e = spipe_priv_time_pages(host, bytes, NULL, own, &t);
+        thread += t;
+        if (e == cudaSuccess) e = spipe_priv_time_pages(host + bytes, bytes, dev, NULL, &t);
+        gpu += t;
+    }
+    if (dev) spipe_priv_keep_error(&e, cudaFree(dev));
+    free(own);
+    r->reads_pages = e == cudaSuccess && thread > 0.0 && gpu < thread;
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    return cudaSuccess; /* without memory for it the arrays are staged */
+}
+
 /* Completes the failure of asking CUDA about a request. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *f) {
     if (e == cudaSuccess || (f && f->error == e)) return e;
@@ -98,7 +147,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *
                              cudaGetErrorString(e));
 }
 
-/* The device's facts, its costs, and the arrays: all that planning needs. */
+/* The device's facts and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
     const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
@@ -111,23 +160,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
     e = from ? from->facts(r, f) : spipe_priv_device_facts(&r->facts, r->device);
-    if (!from) r->costs = spipe_priv_costs_for(r->facts.name);
-    if (d->costs) r->costs = *d->costs;
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
     return spipe_priv_answered(e, f);
-}
-
-/* Asks for the number of CPUs and the size of the cache, once, if staging may depend on them. */
-SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
-    if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
-    if (r->cache > 0 || (!r->kept && staged_bytes < (double)SPIPE_PRIV_ASK_CACHE)) return;
-    r->cache = spipe_priv_cache_bytes();
-}
-
-/* Bytes of the whole that are in pageable arrays, or pass through sources and sinks. */
-SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
-    return spipe_priv_real(w->count) *
-           (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
 /* 1 = the system refused to pin a ring, half of it and a quarter of it. */
@@ -135,71 +169,12 @@ SPIPE_PRIV_RARE int spipe_priv_no_pins(const spipe_priv_request_t *r) {
     return r->pin_refusals > 2;
 }
 
-/* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
-SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
-                                                          double kernel_s) {
-    spipe_priv_work_t w =
-        spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
-    if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
-    if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
-    if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
-    if (r->device_limit > 0 && w.machine.memory > spipe_priv_real(r->device_limit)) {
-        w.machine.memory = spipe_priv_real(r->device_limit);
-    }
-    w.machine.cache = spipe_priv_real(r->cache);
-    w.machine.runs = r->runs;
-    w.machine.beside = r->beside;
-    w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
+/* The work of a request as it is now. Asks for the number of CPUs, once, if threads may work. */
+SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(spipe_priv_request_t *r) {
+    const spipe_priv_work_t w = spipe_priv_work_of(&r->desc, &r->facts, r->arrays);
+    const double staged = w.pageable_in + w.pageable_out + w.hosted_in + w.hosted_out;
+    if (r->cpus == 0 && (staged > 0.0 || w.host_calls > 0)) r->cpus = spipe_priv_num_cpus();
     return w;
-}
-
-/* Lowers a way's slots to what fits into the memory that is free. */
-SPIPE_PRIV_RARE void spipe_priv_fit_way(const spipe_priv_fit_t *fit, spipe_priv_way_t *y) {
-    const size_t chunks = fit->elems / y->chunk;
-    if (fit->slots == 0) return;
-    if (y->depth > fit->slots) y->depth = fit->slots;
-    if (chunks == 0) y->chunk = fit->elems;
-    if (y->batch > chunks) y->batch = chunks > 0 ? chunks : 1;
-    if (y->fill_threads > y->depth) y->fill_threads = y->depth;
-    if (y->drain_threads > y->depth) y->drain_threads = y->depth;
-}
-
-/* Lists the best ways, best first, and explains the first one. */
-SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
-                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways,
-                                               size_t capacity, spipe_plan_t *plan) {
-    spipe_priv_planner_t planner;
-    size_t num;
-    memset(&planner, 0, sizeof planner);
-    planner.costs = &r->costs;
-    planner.work = w;
-    planner.desc = &r->desc;
-    planner.best = ways;
-    planner.capacity = capacity;
-    planner.pinned_bytes = r->pin_limit;
-    num = spipe_priv_list_ways(&planner);
-    spipe_priv_fit_way(&r->fit, &ways[0]);
-    *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
-    if (r->fit.slots > 0) plan->why_chunk = "as much as fits into the memory that is free";
-    plan->num_candidates = planner.num_compared;
-    return num;
-}
-
-/* If the calling thread fills pageable slots from positioned sources, and everything is in one
-   stream, it reads and copies piece by piece: fewer launches will do, and little host memory is
-   touched for the first time. Not with a host stage: it fills while it waits for that. */
-SPIPE_PRIV_RARE void spipe_priv_read_in_pieces(spipe_priv_pipeline_t *p) {
-    spipe_desc_t *d = &p->request.desc;
-    int i;
-    if (!p->plan.pageable_slots || !p->run.one_stream || p->plan.fill_threads > 0) return;
-    if (p->request.kept || p->route.num_segments > 1) return;
-    if (d->timeline || p->request.facts.pageable_access) return; /* the GPU would read the block */
-    for (i = 0; i < d->num_buffers; ++i) {
-        spipe_buffer_desc_t *b = &d->buffers[i];
-        if (b->kind != SPIPE_SOURCE_AT || b->on_device || b->halo_before || b->halo_after) continue;
-        if (p->run.batch_elems * b->elem_bytes <= SPIPE_PRIV_PIECE) continue;
-        b->on_device = SPIPE_PRIV_IN_PIECES;
-    }
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
@@ -213,31 +188,4 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
 SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t e) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(f, e, "the device cannot be used: %s", cudaGetErrorString(e));
-}
-
-SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
-                                 spipe_failure_t *failure) {
-    spipe_priv_request_t r;
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
-    spipe_priv_work_t w;
-    spipe_priv_visit_t visit;
-    cudaError_t e;
-    if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
-    memset(plan, 0, sizeof *plan);
-    SPIPE_TRY(kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure));
-    memset(&r, 0, sizeof r);
-    visit = spipe_priv_arrive(cudaStreamCaptureModeThreadLocal);
-    e = cudaGetDevice(&r.device);
-    if (e == cudaSuccess)
-        e = spipe_priv_request_begin(&r, d, kept, failure);
-    else
-        (void)spipe_priv_no_device(failure, e);
-    spipe_priv_depart(&visit);
-    if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
-    if (e != cudaSuccess) return e;
-    w = spipe_priv_request_work(&r, -1.0);
-    spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
-    w = spipe_priv_request_work(&r, -1.0);
-    (void)spipe_priv_request_plan(&r, &w, ways, kept ? SPIPE_PRIV_CANDIDATES : 1, plan);
-    return cudaSuccess;
 }

@@ -1,5 +1,10 @@
 /* ---- 14 resources -------------------------------------------------------------------------
    Making, freeing and asking what runs share. */
+enum {
+    SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
+    SPIPE_PRIV_LENT_PINNED = 128 << 20  /* bytes of pinned memory, likewise */
+};
+
 SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void) {
     spipe_resources_limits_t l;
     memset(&l, 0, sizeof l);
@@ -49,15 +54,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     size_t device = l->device_bytes;
     cudaError_t e = spipe_device_get(&r->facts, -1);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    r->costs = l->costs ? *l->costs : spipe_priv_costs_for(r->facts.name);
     if (device == SPIPE_AUTO) {
         const size_t quarter = r->facts.memory_bytes / 4;
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->host.cpus = spipe_priv_num_cpus();
-    r->host.cache = spipe_priv_cache_bytes();
-    r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
+    r->cpus = spipe_priv_num_cpus();
+    r->limit_threads = l->threads == SPIPE_AUTO ? r->cpus : l->threads;
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
         return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",

@@ -65,7 +65,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
-        until_done |= r->desc.buffers[i].on_device == 1; /* what is in pieces is copied in order */
+        until_done |= r->desc.buffers[i].on_device;
     }
     if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;

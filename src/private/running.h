@@ -6,7 +6,7 @@
 SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
-    const size_t size = p->plan.chunk * p->plan.batch;
+    const size_t size = p->plan.chunk;
     const int shared = d->hooks && d->hooks->next_batch;
     run->batch_elems = size;
     run->endless = spipe_priv_endless(d);
@@ -312,7 +312,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "freeing after the run failed: %s",
                               cudaGetErrorString(e));
     }
-    p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+    p->failure.chunks_whole = p->run.at.completed;
     if (p->run.told.begin) {
         spipe_priv_tell_end(&p->request.desc, p->request.desc.num_buffers, p->failure.error);
     }
@@ -347,7 +347,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
 /* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
-    const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    const int replayed = p->plan.replay && p->replay.graph && !d->timeline;
     int begun;
     SPIPE_TRY(spipe_priv_take_watcher(p));
     begun = spipe_priv_begin_run(p) == cudaSuccess;
@@ -355,7 +355,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.timed_ms = 0.0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     if (begun && replayed)
-        p->trial.run_graph(p);
+        p->replay.run_graph(p);
     else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);

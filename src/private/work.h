@@ -1,11 +1,6 @@
 /* ---- 11 plan: the work ---------------------------------------------------------------------
-   What the planner has to know of a request, as numbers: taken from the description, the device's
-   facts and the kinds of memory. Reads only; nothing here depends on a choice. */
-
-/* Sizes in the law's numbers and back. Sizes are below 2^63, so one instruction converts them. */
-SPIPE_PRIV_OFTEN double spipe_priv_real(size_t size) { return (double)(int64_t)size; }
-
-SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_t)number; }
+   What the guess has to know of a request: bytes of an element, and what the description allows.
+   Taken from the description, the device's facts and the kinds of memory. Reads only. */
 
 /* The kind of memory of a host array; not set for other buffers. */
 typedef struct spipe_priv_array {
@@ -18,37 +13,14 @@ typedef struct spipe_priv_array {
 /* What the description allows or forbids. */
 enum {
     SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
-    SPIPE_PRIV_MAY_BATCH = 2,     /* no function sees single chunks, and memory is not limited */
-    SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
-    SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
-    SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
-    SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
-    SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
-    SPIPE_PRIV_IN_TURN = 128,     /* filling may wait for what only the caller issues */
-    SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048,      /* so is a split source's work, whose time is not known */
-    SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
-    SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
+    SPIPE_PRIV_MAY_CLIMB = 2,     /* runs may divide the whole differently */
+    SPIPE_PRIV_MAY_REPLAY = 4,    /* all stages are replayable and there is no host work */
+    SPIPE_PRIV_IN_TURN = 8,       /* filling may wait for what only the caller issues */
+    SPIPE_PRIV_AT_ONCE = 16,      /* several threads may fill or drain at once */
+    SPIPE_PRIV_SPLIT = 32         /* so may a split source's work, whose time is not known */
 };
 
-struct spipe_priv_work;
-struct spipe_priv_way;
-
-/* What a run may use of the machine that it is on. */
-typedef struct spipe_priv_machine {
-    size_t cpus;
-    double cache;     /* bytes of the last-level cache; 0 = not known */
-    double memory;    /* bytes of device memory that slots may take */
-    double few_bytes; /* a chunk of so few does not fill the GPU; 0 = not known */
-    size_t runs;      /* runs that share the machine, this one included; 0 = not known */
-    /* The time of a way beside other runs, or NULL; in beside.h. */
-    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
-                     const struct spipe_priv_way *y, double alone);
-} spipe_priv_machine_t;
-
-/* Bytes are of one element unless said otherwise. */
+/* Bytes are of one element. */
 typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
     unsigned flags;                   /* SPIPE_PRIV_MAY_... */
@@ -57,52 +29,34 @@ typedef struct spipe_priv_work {
     double hosted_in, hosted_out;     /* part of in, out: sources and sinks, always staged */
     double held;                      /* device memory in a slot */
     double temps;                     /* part of held: temporaries */
-    double halo;                      /* bytes copied in for each chunk besides its elements */
+    double halo;                      /* bytes of a slot besides its own elements */
     size_t least_chunk;               /* elements of the widest halo */
-    int copies[2];                    /* buffers copied in and out: calls for each chunk */
-    int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    int num_segments;                 /* 1 + rounds of host stages */
     size_t host_calls;                /* calls of host stages that may be under way at once */
-    int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
-    double kernel_s;      /* seconds of all kernels for the whole */
-    spipe_priv_machine_t machine;
 } spipe_priv_work_t;
 
-SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
-                                                const spipe_device_t *facts) {
-    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
-    int i, chains = 0;
-    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
-    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
-        flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
-    for (i = 0; i < d->num_stages; ++i) {
-        const spipe_stage_desc_t *s = &d->stages[i];
-        const unsigned after = spipe_priv_stage_deps(d, i);
-        if (!s->elementwise || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
-        if (!s->replayable || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-        chains += i > 0 && after != SPIPE_BIT(i - 1);
-        if (s->ordered || s->host || chains) flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
-    }
-    return flags;
-}
-
-/* Flags that sizes and callbacks decide. */
-SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
+/* What the stages and the callbacks decide. */
+SPIPE_PRIV_RARE unsigned spipe_priv_work_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
     const int watched = d->checked || d->progress != NULL;
-    const int shared = d->hooks && d->hooks->next_batch;
-    if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
-        flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
+    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_CLIMB;
+    int i;
+    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
+    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO || d->checked || spipe_priv_endless(d)) {
+        flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* a checked run compares inputs */
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* it compares inputs */
-    if (!watched && d->num_stages > 0 && d->count > 0 && !spipe_priv_endless(d)) {
-        flags |= SPIPE_PRIV_MAY_TRY;
+    if (watched || d->count == 0 || spipe_priv_endless(d)) flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB;
+    for (i = 0; i < d->num_stages; ++i) {
+        const spipe_stage_desc_t *s = &d->stages[i];
+        if (!s->elementwise || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+        if (!s->replayable || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
     }
     return flags;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
     if (b->halo_before == 0 && b->halo_after == 0) return;
-    w->halo += spipe_priv_real(b->halo_before + b->halo_after) * spipe_priv_real(b->elem_bytes);
+    w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
     if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
     if (w->least_chunk < b->halo_after) w->least_chunk = b->halo_after;
     w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
@@ -110,35 +64,34 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
-    const double bytes = spipe_priv_real(b->elem_bytes);
+    const double bytes = (double)b->elem_bytes;
     const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
     if (b->kind == SPIPE_RESIDENT) {
-        w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_TRY | SPIPE_PRIV_MAY_REPLAY);
+        w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_CLIMB | SPIPE_PRIV_MAY_REPLAY);
         return;
     }
+    spipe_priv_work_halo(w, b);
     w->held += bytes;
     if (b->kind == SPIPE_TEMP) {
-        w->zero_copy_passes = 0;
         w->temps += bytes;
+        return;
     }
     if (spipe_priv_goes_in(b)) {
         w->in += bytes;
-        ++w->copies[0];
         if (pageable) w->pageable_in += bytes;
         if (hosted) w->hosted_in += bytes;
     }
     if (spipe_priv_goes_out(b)) {
         w->out += bytes;
-        ++w->copies[1];
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
+    if (pageable || (hosted && !sequential)) w->flags |= SPIPE_PRIV_AT_ONCE;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
-    if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
-    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
-    if (b->kind == SPIPE_TEMP) return;
+    if (b->kind == SPIPE_SOURCE) w->flags |= SPIPE_PRIV_IN_TURN;
+    if (hosted || pageable) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB; /* it sees chunks */
     if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
 
@@ -178,33 +131,18 @@ SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
 
 SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
-                                                     const spipe_priv_array_t *arrays, int kept,
-                                                     size_t cpus) {
+                                                     const spipe_priv_array_t *arrays) {
     const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
-    w.flags = spipe_priv_size_flags(d, spipe_priv_stage_flags(d, facts));
-    w.flags |= SPIPE_PRIV_MAY_REGISTER;
-    if (facts->host_page_tables) w.flags |= SPIPE_PRIV_PAGE_TABLES;
-    if (kept) w.flags |= SPIPE_PRIV_KEPT;
-    if (d->resources) w.flags |= SPIPE_PRIV_LENT;
-    w.num_stages = d->num_stages;
+    w.flags = spipe_priv_work_flags(d, facts);
     w.num_segments = spipe_priv_num_segments(d);
     w.host_calls = spipe_priv_host_calls(d);
-    w.zero_copy_passes = d->num_stages;
-    w.machine.cpus = cpus;
-    w.machine.few_bytes = (double)facts->num_sms * (double)SPIPE_PRIV_FEW_BYTES;
-    w.machine.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
-    for (i = 0; i < d->num_buffers; ++i) {
-        spipe_priv_work_halo(&w, &d->buffers[i]);
-        spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
-        if (d->buffers[i].kind == SPIPE_SOURCE) w.flags |= SPIPE_PRIV_IN_TURN;
-        if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
-    }
     w.count = d->count;
-    if (spipe_priv_endless(d)) {
-        w.count = spipe_priv_whole((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
+    for (i = 0; i < d->num_buffers; ++i) {
+        spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
+        if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
     }
     return w;
 }

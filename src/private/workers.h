@@ -2,6 +2,10 @@
    The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
    only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
 
+enum {
+    SPIPE_PRIV_ASKS_FROM = 32 /* chunks for each thread: in so long a run it calls CUDA */
+};
+
 /* Does a task; in hostwork.h. */
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
@@ -78,7 +82,7 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
     if (p->request.kept) return 1;
-    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_LONG_RUN * SPIPE_PRIV_LOAD(q->num_threads);
+    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_ASKS_FROM * SPIPE_PRIV_LOAD(q->num_threads);
 }
 
 /* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.

@@ -214,8 +214,7 @@ typedef struct spipe_desc {
     size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end;
                                    if there are files of known length and no arrays, theirs) */
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
-    size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
-                                   then hold several chunks of less than 256 KiB) */
+    size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO) */
     size_t threads;             /* host threads for each direction of staging, and as many for
                                    host stages; 0 = the calling thread does everything
                                    (default: SPIPE_AUTO) */
@@ -229,7 +228,6 @@ typedef struct spipe_desc {
     struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
                                         others returns cudaErrorNotReady at once (default: 0) */
-    const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
     int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */

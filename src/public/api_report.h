@@ -14,9 +14,8 @@ typedef struct spipe_report {
     size_t host_threads;                                /* host threads started for host stages */
     int num_stages, num_streams;
     int replayed;                      /* 1 = the run was a replay of a CUDA graph */
-    int trying;                        /* 1 = candidates are still being compared */
-    double predicted_ms;               /* what the plan expected for wall_ms */
-    char costs[64];                    /* name of the costs it was planned with */
+    int trying;                        /* 1 = runs of the pipeline still try other settings */
+    int found;                         /* 0 = a first guess; else found in so many runs */
     size_t bytes_in, bytes_out;        /* moved host to device, device to host */
     size_t device_bytes, pinned_bytes; /* memory taken */
     size_t runs_beside;                /* with resources: runs under way when this one began */

@@ -5,14 +5,13 @@ typedef struct spipe_resources spipe_resources_t;
 
 /* Begin with spipe_resources_limits_default, then assign what should differ. */
 typedef struct spipe_resources_limits {
-    size_t device_bytes;             /* device memory for slots and resident buffers
+    size_t device_bytes; /* device memory for slots and resident buffers
                                         (default: 512 MiB, at most a quarter of the device's) */
-    size_t pinned_bytes;             /* pinned memory for staging; if the system refuses to pin
+    size_t pinned_bytes; /* pinned memory for staging; if the system refuses to pin
                                         it, runs do without (default: 128 MiB) */
-    size_t threads;                  /* host threads of all runs together that fill, drain and run
+    size_t threads;      /* host threads of all runs together that fill, drain and run
                                         host stages (default: SPIPE_AUTO, one per CPU) */
-    const struct spipe_costs *costs; /* of this machine (default: NULL, by device); copied */
-    size_t stamp;                    /* private: set by spipe_resources_limits_default */
+    size_t stamp;        /* private: set by spipe_resources_limits_default */
 } spipe_resources_limits_t;
 
 /* What is in use now, and the most that was in use at once. */

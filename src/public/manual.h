@@ -55,7 +55,6 @@ END EXAMPLE
       7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
       8  >>channels   values handed from one stream to another
       9  >>describe   buffers, stages, sizes: the description of a pipeline
-     10  >>costs      what copies, launches and threads cost on a machine
      11  >>plan       what a run will choose, and why
      12  >>report     what a run did, how long it took, and why it failed
      13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk

@@ -1,0 +1,228 @@
+/* ---- 11 plan: the first guess ---------------------------------------------------------------
+   How a run is made before anything of it is known. Every machine is an unknown machine, so nothing
+   is predicted here: a long run finds its number of threads, and runs of a kept pipeline climb to
+   better sizes. A single run has only this guess. Pure: no state, no allocation, no CUDA call. */
+
+/* The numbers of the guess; none is of one machine. "Bytes" are of the busier direction. */
+enum {
+    SPIPE_PRIV_LOST_DIRECT = 60000,  /* bytes that could be copied in the time that is lost between
+                                        two chunks: two calls and a few us of latency */
+    SPIPE_PRIV_LOST_STAGED = 120000, /* the same where threads hand slots over */
+    SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes: smaller copies do not reach the link's rate */
+    SPIPE_PRIV_MOST_DIRECT = 8 << 20,   /* bytes: larger chunks gain nothing more, and start late */
+    SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so the ring stays in the last-level cache */
+    SPIPE_PRIV_IN_PLACE = 16 << 20,     /* bytes in pinned arrays that elementwise kernels may use
+                                           in place: of more, copies on both engines are faster */
+    SPIPE_PRIV_ONCE_WHOLE = 1 << 20, /* bytes of a single run in one chunk: events for more chunks
+                                        take as long to make as the overlap saves */
+    SPIPE_PRIV_ONCE_CUDA = 8 << 20, /* bytes in pageable arrays, both ways, that a single run leaves
+                                        to CUDA: pinning a ring takes longer than its copies */
+    SPIPE_PRIV_ONCE_THREAD = 1 << 20,    /* bytes that two threads copy in the time to start one */
+    SPIPE_PRIV_COPY_SLOTS = 4,           /* slots: one for each copy, and two kernels */
+    SPIPE_PRIV_MEMORY_SHARE = 4,         /* slots take a quarter of the device's memory at most */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* bytes of a whole whose length is not known */
+};
+
+/* The square root, for which a program in C would have to link libm. */
+SPIPE_PRIV_RARE double spipe_priv_root(double x) {
+    double r = x > 1.0 ? x : 1.0;
+    while (r > 1.001 * x / r && r > 1.0) r = 0.5 * (r + x / r);
+    return r;
+}
+
+SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
+    return x > most ? most : x < least ? least : x;
+}
+
+/* Whether set-up counts: a kept pipeline and resources have paid for it. */
+SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
+    return !r->kept && !r->desc.resources && !shared;
+}
+
+/* Bytes of the whole in the busier direction. */
+SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
+    if (w->count == SPIPE_AUTO) return (double)SPIPE_PRIV_ASSUMED_BYTES;
+    return (double)w->count * spipe_priv_busier(w);
+}
+
+/* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
+SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe_plan_t *plan,
+                                         int out) {
+    const int copied = plan->staging == SPIPE_STAGING_COPY;
+    if (out) return w->hosted_out + (copied ? w->pageable_out : 0.0);
+    return w->hosted_in + (copied ? w->pageable_in : 0.0);
+}
+
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
+   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
+    if (chunk > w->count) chunk = w->count;
+    if (num > 1) chunk = (w->count - 1) / num + 1;
+    if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
+    if (chunk < w->least_chunk) chunk = w->least_chunk;
+    return chunk > 0 ? chunk : 1;
+}
+
+/* What is done about pageable arrays. */
+SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_request_t *r,
+                                                         const spipe_priv_work_t *w) {
+    const double pageable = (double)w->count * (w->pageable_in + w->pageable_out);
+    const spipe_staging_t asked = r->desc.staging;
+    if (w->pageable_in + w->pageable_out <= 0.0) return SPIPE_STAGING_AUTO;
+    if (asked != SPIPE_STAGING_AUTO && (asked != SPIPE_STAGING_REGISTER || r->may_register))
+        return asked;
+    if (spipe_priv_no_pins(r) || r->reads_pages) return SPIPE_STAGING_DIRECT;
+    if (asked == SPIPE_STAGING_AUTO && spipe_priv_is_once(r) && w->hosted_in + w->hosted_out <= 0.0)
+        if (pageable <= (double)SPIPE_PRIV_ONCE_CUDA) return SPIPE_STAGING_DIRECT;
+    return SPIPE_STAGING_COPY;
+}
+
+/* Whether stages work on pinned arrays in place, in one piece. */
+SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w) {
+    const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
+    if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
+    if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
+    if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
+    return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)SPIPE_PRIV_IN_PLACE;
+}
+
+/* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
+   the run, where nothing overlaps. The sum of both is least near the square root of the whole times
+   the bytes lost. A single run also pins its slots, so its chunks are half as large. */
+SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w,
+                                              const spipe_plan_t *plan) {
+    const double whole = spipe_priv_whole_bytes(w), least = (double)SPIPE_PRIV_LEAST_CHUNK;
+    const int once = spipe_priv_is_once(r);
+    const int staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1) > 0.0;
+    double bytes = whole;
+    if (r->desc.chunk != SPIPE_AUTO) return r->desc.chunk;
+    if (plan->schedule == SPIPE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
+    if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
+        return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
+    if (staged) {
+        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_STAGED);
+        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_STAGED);
+        if (once) bytes = spipe_priv_within(0.5 * bytes, least, bytes);
+    } else if (!once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
+        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_DIRECT);
+        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_DIRECT);
+    }
+    return spipe_priv_chunk_of(w, bytes);
+}
+
+/* How many chunks there are; many if their number is not known, or several GPUs share them. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w, size_t chunk) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
+    return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
+}
+
+/* Threads that fill and drain: three of four CPUs, as the others issue and run the stages; one for
+   each direction where there are few CPUs, or where functions see chunks in order. No more than
+   chunks, and in a single run no more than are worth starting. */
+SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w, size_t found,
+                                              spipe_plan_t *plan) {
+    const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
+    const size_t cpus = r->cpus, ways = (in > 0.0) + (out > 0.0), asked = r->desc.threads;
+    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
+    size_t all =
+        cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;
+    if (ways == 0) return;
+    if (spipe_priv_is_once(r) && !(w->flags & SPIPE_PRIV_SPLIT)) {
+        const double moved = spipe_priv_whole_bytes(w) / spipe_priv_busier(w) * (in + out);
+        const size_t worth = (size_t)spipe_priv_root(moved / (double)SPIPE_PRIV_ONCE_THREAD);
+        if (all > worth) all = worth;
+    }
+    if (found > 0) all = found;
+    if (all > chunks) all = chunks;
+    if (all < ways) all = ways;
+    plan->fill_threads = (size_t)((double)all * in / (in + out) + 0.5);
+    if (in > 0.0 && plan->fill_threads == 0) plan->fill_threads = 1;
+    if (out > 0.0 && plan->fill_threads == all) plan->fill_threads = all - 1;
+    plan->drain_threads = all - plan->fill_threads;
+    if (asked != SPIPE_AUTO) plan->fill_threads = in > 0.0 ? asked : 0;
+    if (asked != SPIPE_AUTO) plan->drain_threads = out > 0.0 ? asked : 0;
+    plan->caller_helps = !(w->flags & SPIPE_PRIV_IN_TURN) && w->num_segments == 1 &&
+                         (asked == 0 || chunks <= SPIPE_MAX_DEPTH);
+}
+
+/* Threads for host stages: as many as the user wants, else the CPUs besides those of the threads
+   above, but at least half: if host stages take longest, staging waits. */
+SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
+                                             const spipe_priv_work_t *w, const spipe_plan_t *plan) {
+    const size_t staging = plan->fill_threads + plan->drain_threads, half = (r->cpus + 1) / 2;
+    size_t most = r->cpus > staging + half ? r->cpus - staging : half;
+    if (r->desc.threads != SPIPE_AUTO) most = r->desc.threads;
+    return most < w->host_calls ? most : w->host_calls;
+}
+
+/* Slots: one for each thread and those that are being copied; an even number, because chunks
+   alternate between two kernel streams; no more than there are chunks. */
+SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w,
+                                              const spipe_plan_t *plan) {
+    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
+    const size_t rounds = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    size_t busy = plan->fill_threads + plan->drain_threads, depth;
+    if (busy < plan->host_threads) busy = plan->host_threads;
+    depth = busy + (size_t)SPIPE_PRIV_COPY_SLOTS;
+    depth += depth % 2;
+    if (r->desc.schedule == SPIPE_SERIAL) return 1;
+    if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
+    if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
+    if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
+    return depth < chunks || r->kept ? depth : chunks;
+}
+
+/* Makes what is automatic smaller until the slots fit into the memory that a run may take: its
+   share of the device's, what resources give, what could be allocated and pinned before. */
+SPIPE_PRIV_RARE void spipe_priv_guess_fit(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                          spipe_plan_t *plan) {
+    const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
+    const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
+    const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
+    double room = (double)r->facts.memory_bytes / SPIPE_PRIV_MEMORY_SHARE;
+    double most = (double)plan->chunk;
+    if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
+    if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);
+    if (r->pin_limit > 0 && staged > 0.0 && !plan->pageable_slots)
+        most = spipe_priv_within((double)r->pin_limit / depth / staged, 0.0, most);
+    if (r->fit.slots > 0) most = spipe_priv_within(most, 0.0, (double)r->fit.elems);
+    if (most < (double)plan->chunk && r->desc.chunk == SPIPE_AUTO) {
+        plan->chunk = (size_t)most > w->least_chunk ? (size_t)most : w->least_chunk;
+        if (plan->chunk == 0) plan->chunk = 1;
+    }
+    if (r->fit.slots > 0 && plan->depth > r->fit.slots) plan->depth = r->fit.slots;
+    if (plan->fill_threads > plan->depth) plan->fill_threads = plan->depth;
+    if (plan->drain_threads > plan->depth) plan->drain_threads = plan->depth;
+    if (plan->host_threads > plan->depth) plan->host_threads = plan->depth;
+}
+
+/* A plan: the first guess, or with what a climb has found. */
+SPIPE_PRIV_RARE void spipe_priv_guess(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                      const spipe_priv_setting_t *found, spipe_plan_t *plan) {
+    memset(plan, 0, sizeof *plan);
+    plan->count = r->desc.count;
+    plan->schedule = r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : r->desc.schedule;
+    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_ZERO_COPY;
+    plan->staging = spipe_priv_guess_staging(r, w);
+    plan->pageable_slots = spipe_priv_no_pins(r);
+    plan->chunk = found->chunk > 0 ? found->chunk : spipe_priv_guess_chunk(r, w, plan);
+    if ((w->flags & SPIPE_PRIV_SPLIT) && r->desc.chunk == SPIPE_AUTO && w->count != SPIPE_AUTO) {
+        const size_t parts = 4 * (r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1);
+        const size_t part = w->count / parts + 1; /* four for each thread: its time may vary */
+        if (plan->chunk > part) plan->chunk = part;
+    }
+    spipe_priv_guess_threads(r, w, found->threads, plan);
+    plan->host_threads = spipe_priv_guess_host(r, w, plan);
+    plan->depth = spipe_priv_guess_depth(r, w, plan);
+    spipe_priv_guess_fit(r, w, plan);
+    plan->replay = found->replay;
+}
