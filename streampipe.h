@@ -55,25 +55,25 @@ END EXAMPLE
       7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
       8  >>channels   values handed from one stream to another
       9  >>describe   buffers, stages, sizes: the description of a pipeline
-     11  >>plan       what a run will choose, and why
-     12  >>report     what a run did, how long it took, and why it failed
-     13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
-     14  >>resources  what many runs share: memory, streams, threads
-     15  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
+     10  >>plan       how a run is made, and why
+     11  >>report     what a run did, how long it took, and why it failed
+     12  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
+     13  >>resources  what many runs share: memory, streams, threads
+     14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
     WORDS
       element      the unit that count and chunk count: a float, a pixel, an image row, a record
       chunk        consecutive elements that travel together; the last one may be shorter
-      batch        several small chunks that are copied in one piece
       buffer       an array cut into chunks, or one block for the whole run (resident)
       stage        a C function that enqueues work on the stream it is given, for one chunk
-      slot         the device memory (and pinned memory, where staged) of one batch in flight
+      slot         the device memory (and pinned memory, where staged) of one chunk in flight
       depth        the number of slots: memory used = depth x chunk, whatever the total
       staging      copying pageable memory through pinned slots, by worker threads
       zero-copy    kernels read and write pinned host memory themselves; nothing is copied
       one-shot     a run by spipe_run, which sets up and frees everything
       kept         a pipeline made once by spipe_pipeline_create and run many times
-      plan         the choices for a run: chunk, depth, schedule, staging, threads
+      plan         the choices for a run: chunk, depth, schedule, staging, threads. The first plan
+                   is a guess; runs of a kept pipeline climb to a better one
 
     HOW A CHUNK TRAVELS    host buffer -> (pinned slot) -> device slot -> stages -> ... -> host
       copy in  |0|1|2|3|4|          a slot is used again when its copy out has ended;
@@ -984,7 +984,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
 
 /* ---- src/public/api_report.h ---- */
-/* ---- 12 >>report ---------------------------------------------------------------------------
+/* ---- 11 >>report ---------------------------------------------------------------------------
    What a run did, as numbers and as a table. All members are set on success and on failure. */
 typedef struct spipe_report {
     spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */
@@ -1042,7 +1042,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to)
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
 
 /* ---- src/public/api_execute.h ---- */
-/* ---- 13 >>execute --------------------------------------------------------------------------
+/* ---- 12 >>execute --------------------------------------------------------------------------
    Running a description: once, many times, in a stream's order, or chunk by chunk. */
 /* A pipeline made once and run many times: a pointer, whose memory the library owns. */
 typedef struct spipe_pipeline spipe_pipeline_t;
@@ -1064,8 +1064,8 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     once, run many times.
     spipe_pipeline_set_host, spipe_pipeline_set_count -- another array, another length from now on;
     the run is planned anew.
-    spipe_pipeline_plan, spipe_pipeline_failure -- what is chosen for the next run; why the last
-    call that failed did.
+    spipe_pipeline_plan, spipe_pipeline_failure -- how the next run is made: as guessed, or as runs
+    before it have found; why the last call that failed did.
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
                        destroy. The others: one that create made; destroy takes NULL, too. After
@@ -1086,9 +1086,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
-    Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
-               run: other threads, and a graph for replayable stages; later runs nothing. set_host,
-               set_count: memory, if the new plan needs more. */
+    Allocates  create: memory, streams, events, and threads if there are arrays to stage. Runs that
+               try another setting (report.trying): memory, threads, a graph for replayable stages;
+               other runs nothing. set_host, set_count: memory, if the new plan needs more. */
 SPIPE_API_RESULT cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
                                                    spipe_failure_t *failure);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
@@ -1156,7 +1156,7 @@ SPIPE_API_RESULT cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStr
 SPIPE_API_RESULT cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
 /* ---- src/public/api_resources.h ---- */
-/* ---- 14 >>resources ------------------------------------------------------------------------
+/* ---- 13 >>resources ------------------------------------------------------------------------
    What many runs on a device share: memory, streams, events and threads, made once. For servers
    that run from many threads, and for programs that often make and destroy pipelines. */
 typedef struct spipe_resources spipe_resources_t;
@@ -1198,21 +1198,19 @@ typedef struct spipe_resources_in_use {
     would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan
     until it is destroyed; no run waits for it.
 
-    Sharing: host threads are shared equally by the runs that have work for them. Each plan knows
-    how many runs are under way, and aims at the shortest time of all runs together; a run of
-    SPIPE_PRIORITY_HIGH is planned as if it were alone. A kept pipeline is planned anew when there
-    are more than 1.5 times, or less than two thirds, as many runs as it was planned for. Runs take
-    turns on the copy engines, chunk by chunk, each with those of its own or a higher priority, so
-    the chunks of the most urgent run go first.
+    Sharing: host threads are shared equally by the runs that have work for them. A kept pipeline
+    is planned anew when there are more than 1.5 times, or less than two thirds, as many runs as it
+    was planned for; a run of SPIPE_PRIORITY_HIGH is planned as if it were alone. No run tries other
+    settings here, because the times would depend on the others. Runs take turns on the copy
+    engines, chunk by chunk, each with those of its own or a higher priority, so the chunks of the
+    most urgent run go first.
 
     Calls that come again: from the second one on, calls of spipe_run that ask for the same are
-    run by a kept pipeline that the resources hold between calls, so they end as fast as such a
-    pipeline does. From the ninth on, as far as no other run is under way, they try a few
-    candidates in turn, so chunks may differ from call to call, and then take the fastest. Calls
-    ask for the same if the number of elements, the buffers' sizes and kinds of memory, the
+    run by a kept pipeline that the resources hold between calls, so they set nothing up. Calls ask
+    for the same if the number of elements, the buffers' sizes and kinds of memory, the
     functions of the stages and what the description fixes are; arrays and user pointers may be
-    others. The 32 that were last used are held. Checked runs, those with a timeline or costs of
-    their own, and SPIPE_STAGING_REGISTER are set up by themselves.
+    others. The 32 that were last used are held. Checked runs, those with a timeline, and
+    SPIPE_STAGING_REGISTER are set up by themselves.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an
@@ -1248,7 +1246,7 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
 SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage);
 
 /* ---- src/public/api_launch.h ---- */
-/* ---- 15 >>launch ---------------------------------------------------------------------------
+/* ---- 14 >>launch ---------------------------------------------------------------------------
    Launching kernels from a stage. All but spipe_blocks is for C++ and .cu files only. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 
@@ -3290,7 +3288,7 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
 }
 
 /* ---- src/private/work.h ---- */
-/* ---- 11 plan: the work ---------------------------------------------------------------------
+/* ---- 10 plan: the work ---------------------------------------------------------------------
    What the guess has to know of a request: bytes of an element, and what the description allows.
    Taken from the description, the device's facts and the kinds of memory. Reads only. */
 
@@ -3439,8 +3437,39 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     return w;
 }
 
+/* The square root, for which a program in C would have to link libm. */
+SPIPE_PRIV_RARE double spipe_priv_root(double x) {
+    double r = x > 1.0 ? x : 1.0;
+    while (r > 1.001 * x / r && r > 1.0) r = 0.5 * (r + x / r);
+    return r;
+}
+
+SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
+    return x > most ? most : x < least ? least : x;
+}
+
+/* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
+SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe_plan_t *plan,
+                                         int out) {
+    const int copied = plan->staging == SPIPE_STAGING_COPY;
+    if (out) return w->hosted_out + (copied ? w->pageable_out : 0.0);
+    return w->hosted_in + (copied ? w->pageable_in : 0.0);
+}
+
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
+   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
+    if (chunk > w->count) chunk = w->count;
+    if (num > 1) chunk = (w->count - 1) / num + 1;
+    if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
+    if (chunk < w->least_chunk) chunk = w->least_chunk;
+    return chunk > 0 ? chunk : 1;
+}
+
 /* ---- src/private/pipeline_types.h ---- */
-/* ---- 13 execute: what a pipeline is ---------------------------------------------------------
+/* ---- 12 execute: what a pipeline is ---------------------------------------------------------
    The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
 
 /* How long a pipeline lives; for one run if it is not kept. */
@@ -3830,7 +3859,7 @@ typedef struct spipe_priv_pipeline {
 } spipe_priv_pipeline_t;
 
 /* ---- src/private/modelled.h ---- */
-/* ---- 13 execute: the clock of a model -------------------------------------------------------
+/* ---- 12 execute: the clock of a model -------------------------------------------------------
    Tells a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
    workers have and how long they take, so that a run there has one clock. With any other runtime
    all of this is empty. */
@@ -4011,7 +4040,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #endif
 
 /* ---- src/private/exceptions.h ---- */
-/* ---- 13 execute: exceptions ----------------------------------------------------------------
+/* ---- 12 execute: exceptions ----------------------------------------------------------------
    In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
    an error, and the call that began it throws the exception on. In C nothing is caught. */
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
@@ -4109,7 +4138,7 @@ SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) { (void)thrown; }
 #endif
 
 /* ---- src/private/chunks.h ---- */
-/* ---- 13 execute: what a stage asks of its chunk --------------------------------------------
+/* ---- 12 execute: what a stage asks of its chunk --------------------------------------------
    Buffers as pointers, and why a stage gives up. What is wrong is noted in words; the run fails
    with them when the stage returns. */
 SPIPE_PRIV_RARE void spipe_priv_note_down(const spipe_chunk_t *c, cudaError_t error,
@@ -4263,7 +4292,7 @@ SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
 }
 
 /* ---- src/private/provider.h ---- */
-/* ---- 13 execute: the provider --------------------------------------------------------------
+/* ---- 12 execute: the provider --------------------------------------------------------------
    Where a pipeline's memory, streams and threads come from: NULL = from CUDA and the system, for
    this pipeline alone; else from what runs share (lent.h). */
 /* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
@@ -4339,7 +4368,7 @@ SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/request.h ---- */
-/* ---- 13 execute: the request ---------------------------------------------------------------
+/* ---- 12 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
 /* Copies a description without the buffers and stages that it does not have. */
@@ -4431,18 +4460,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
-/* Seconds that the GPU takes to read the first bytes of an array in host memory by itself, or
-   (dev NULL) that a thread takes to read as many. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_time_pages(const void *host, size_t bytes, void *dev,
-                                                  void *own, double *seconds) {
+/* Seconds that a thread takes to read some bytes of an array into memory of its own. */
+SPIPE_PRIV_RARE double spipe_priv_time_thread(void *own, const void *host, size_t bytes) {
     const double began = spipe_priv_clock();
-    if (dev) {
-        SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
-        SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
-    } else {
-        memcpy(own, host, bytes);
-        SPIPE_PRIV_COPIED(bytes, 0);
-    }
+    memcpy(own, host, bytes);
+    SPIPE_PRIV_COPIED(bytes, 0);
+    return spipe_priv_clock() - began;
+}
+
+/* The same of the GPU. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_time_gpu(void *dev, const void *host, size_t bytes,
+                                                double *seconds) {
+    const double began = spipe_priv_clock();
+    SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+    SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
     *seconds = spipe_priv_clock() - began;
     return cudaSuccess;
 }
@@ -4454,7 +4485,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
     const size_t most = 1 << 20;
     unsigned char *own = NULL;
     void *dev = NULL;
-    double thread = 0.0, gpu = 0.0, t;
+    double thread = 0.0, gpu = 0.0, t = 0.0;
     cudaError_t e = cudaSuccess;
     int i;
     r->reads_pages = 0;
@@ -4468,9 +4499,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
         if (!spipe_priv_is_array(b) || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         if (bytes > most) bytes = most;
         if (bytes == 0) continue;
-        e = spipe_priv_time_pages(host, bytes, NULL, own, &t);
-        thread += t;
-        if (e == cudaSuccess) e = spipe_priv_time_pages(host + bytes, bytes, dev, NULL, &t);
+        thread += spipe_priv_time_thread(own, host, bytes);
+        e = spipe_priv_time_gpu(dev, host + bytes, bytes, &t);
         gpu += t;
     }
     if (dev) spipe_priv_keep_error(&e, cudaFree(dev));
@@ -4518,6 +4548,20 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(spipe_priv_request_t *
     return w;
 }
 
+/* Whether set-up counts: a kept pipeline and resources have paid for it. */
+SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
+    return !r->kept && !r->desc.resources && !shared;
+}
+
+/* How many chunks there are; many if their number is not known, or several GPUs share them. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w, size_t chunk) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
+    return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
                                                         spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
@@ -4532,7 +4576,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t
 }
 
 /* ---- src/private/guess.h ---- */
-/* ---- 11 plan: the first guess ---------------------------------------------------------------
+/* ---- 10 plan: the first guess ---------------------------------------------------------------
    How a run is made before anything of it is known. Every machine is an unknown machine, so nothing
    is predicted here: a long run finds its number of threads, and runs of a kept pipeline climb to
    better sizes. A single run has only this guess. Pure: no state, no allocation, no CUDA call. */
@@ -4557,47 +4601,10 @@ enum {
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* bytes of a whole whose length is not known */
 };
 
-/* The square root, for which a program in C would have to link libm. */
-SPIPE_PRIV_RARE double spipe_priv_root(double x) {
-    double r = x > 1.0 ? x : 1.0;
-    while (r > 1.001 * x / r && r > 1.0) r = 0.5 * (r + x / r);
-    return r;
-}
-
-SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
-    return x > most ? most : x < least ? least : x;
-}
-
-/* Whether set-up counts: a kept pipeline and resources have paid for it. */
-SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
-    return !r->kept && !r->desc.resources && !shared;
-}
-
-/* Bytes of the whole in the busier direction. */
+/* Bytes of the whole in the busier direction; if its length is not known, those of a long run. */
 SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
     if (w->count == SPIPE_AUTO) return (double)SPIPE_PRIV_ASSUMED_BYTES;
     return (double)w->count * spipe_priv_busier(w);
-}
-
-/* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
-SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe_plan_t *plan,
-                                         int out) {
-    const int copied = plan->staging == SPIPE_STAGING_COPY;
-    if (out) return w->hosted_out + (copied ? w->pageable_out : 0.0);
-    return w->hosted_in + (copied ? w->pageable_in : 0.0);
-}
-
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
-   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
-    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
-    const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
-    if (chunk > w->count) chunk = w->count;
-    if (num > 1) chunk = (w->count - 1) / num + 1;
-    if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
-    if (chunk < w->least_chunk) chunk = w->least_chunk;
-    return chunk > 0 ? chunk : 1;
 }
 
 /* What is done about pageable arrays. */
@@ -4626,7 +4633,8 @@ SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
 
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
    the run, where nothing overlaps. The sum of both is least near the square root of the whole times
-   the bytes lost. A single run also pins its slots, so its chunks are half as large. */
+   the bytes lost. A single run also pins its slots, so its chunks are half as large. A split source
+   has four chunks for each thread. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -4646,15 +4654,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
         bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_DIRECT);
         bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_DIRECT);
     }
+    if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) {
+        const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;
+        const double part = whole / (4.0 * (double)threads); /* as its time may vary */
+        if (bytes > part) bytes = part;
+    }
     return spipe_priv_chunk_of(w, bytes);
-}
-
-/* How many chunks there are; many if their number is not known, or several GPUs share them. */
-SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
-                                              const spipe_priv_work_t *w, size_t chunk) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
-    if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
-    return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
 }
 
 /* Threads that fill and drain: three of four CPUs, as the others issue and run the stages; one for
@@ -4674,8 +4679,8 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
         const size_t worth = (size_t)spipe_priv_root(moved / (double)SPIPE_PRIV_ONCE_THREAD);
         if (all > worth) all = worth;
     }
-    if (found > 0) all = found;
     if (all > chunks) all = chunks;
+    if (found > 0) all = found;
     if (all < ways) all = ways;
     plan->fill_threads = (size_t)((double)all * in / (in + out) + 0.5);
     if (in > 0.0 && plan->fill_threads == 0) plan->fill_threads = 1;
@@ -4715,10 +4720,15 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     return depth < chunks || r->kept ? depth : chunks;
 }
 
+/* ---- src/private/plan.h ---- */
+/* ---- 10 plan: a plan that fits ---------------------------------------------------------------
+   From the guess, or from what runs have found, to a plan: made smaller until it fits, and with its
+   reasons. Pure. */
+
 /* Makes what is automatic smaller until the slots fit into the memory that a run may take: its
    share of the device's, what resources give, what could be allocated and pinned before. */
-SPIPE_PRIV_RARE void spipe_priv_guess_fit(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
-                                          spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                         spipe_plan_t *plan) {
     const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
     const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
@@ -4740,8 +4750,8 @@ SPIPE_PRIV_RARE void spipe_priv_guess_fit(const spipe_priv_request_t *r, const s
 }
 
 /* A plan: the first guess, or with what a climb has found. */
-SPIPE_PRIV_RARE void spipe_priv_guess(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
-                                      const spipe_priv_setting_t *found, spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_make_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                          const spipe_priv_setting_t *found, spipe_plan_t *plan) {
     memset(plan, 0, sizeof *plan);
     plan->count = r->desc.count;
     plan->schedule = r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : r->desc.schedule;
@@ -4749,20 +4759,15 @@ SPIPE_PRIV_RARE void spipe_priv_guess(const spipe_priv_request_t *r, const spipe
     plan->staging = spipe_priv_guess_staging(r, w);
     plan->pageable_slots = spipe_priv_no_pins(r);
     plan->chunk = found->chunk > 0 ? found->chunk : spipe_priv_guess_chunk(r, w, plan);
-    if ((w->flags & SPIPE_PRIV_SPLIT) && r->desc.chunk == SPIPE_AUTO && w->count != SPIPE_AUTO) {
-        const size_t parts = 4 * (r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1);
-        const size_t part = w->count / parts + 1; /* four for each thread: its time may vary */
-        if (plan->chunk > part) plan->chunk = part;
-    }
     spipe_priv_guess_threads(r, w, found->threads, plan);
     plan->host_threads = spipe_priv_guess_host(r, w, plan);
     plan->depth = spipe_priv_guess_depth(r, w, plan);
-    spipe_priv_guess_fit(r, w, plan);
+    spipe_priv_fit_plan(r, w, plan);
     plan->replay = found->replay;
 }
 
 /* ---- src/private/explain.h ---- */
-/* ---- 11 plan: saying why -------------------------------------------------------------------
+/* ---- 10 plan: saying why -------------------------------------------------------------------
    A sentence for each choice of a plan, and printing it. Pure. */
 SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
                                                  const spipe_priv_work_t *w,
@@ -4848,7 +4853,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
     if (e != cudaSuccess) return e;
     w = spipe_priv_request_work(&r);
-    spipe_priv_guess(&r, &w, &nothing, plan);
+    spipe_priv_make_plan(&r, &w, &nothing, plan);
     spipe_priv_explain(&r, &w, plan);
     return cudaSuccess;
 }
@@ -4873,7 +4878,7 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
 }
 
 /* ---- src/private/failures.h ---- */
-/* ---- 13 execute: failures ------------------------------------------------------------------
+/* ---- 12 execute: failures ------------------------------------------------------------------
    The first failure of a run, for any thread to record; and where a batch lies in the whole. */
 
 /* Batches follow each other, unless several GPUs share the whole. */
@@ -5094,7 +5099,7 @@ SPIPE_PRIV_RARE void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const
 }
 
 /* ---- src/private/route.h ---- */
-/* ---- 13 execute: the route -----------------------------------------------------------------
+/* ---- 12 execute: the route -----------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
 /* Whether stages work on the user's own array. */
@@ -5305,7 +5310,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
 }
 
 /* ---- src/private/pipeline_streams.h ---- */
-/* ---- 13 execute: streams and events --------------------------------------------------------
+/* ---- 12 execute: streams and events --------------------------------------------------------
    Which stream carries a batch's copies and stages; making the streams and events of a pipeline.
    Writes spipe_priv_streams_t. */
 enum {
@@ -5477,7 +5482,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_streams(spipe_priv_pipeline_t *p, cudaError_
 }
 
 /* ---- src/private/memory.h ---- */
-/* ---- 13 execute: memory --------------------------------------------------------------------
+/* ---- 12 execute: memory --------------------------------------------------------------------
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
 enum {
@@ -5803,7 +5808,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
 }
 
 /* ---- src/private/program.h ---- */
-/* ---- 13 execute: the program ---------------------------------------------------------------
+/* ---- 12 execute: the program ---------------------------------------------------------------
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {
@@ -6133,7 +6138,7 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/parking.h ---- */
-/* ---- 13 execute: parked workers -------------------------------------------------------------
+/* ---- 12 execute: parked workers -------------------------------------------------------------
    Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
 enum {
     SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
@@ -6194,7 +6199,7 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 }
 
 /* ---- src/private/workers.h ---- */
-/* ---- 13 execute: workers -------------------------------------------------------------------
+/* ---- 12 execute: workers -------------------------------------------------------------------
    The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
    only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
 
@@ -6563,7 +6568,7 @@ SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/filling.h ---- */
-/* ---- 13 execute: filling slots --------------------------------------------------------------
+/* ---- 12 execute: filling slots --------------------------------------------------------------
    Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
    thread it is on. */
 
@@ -6923,7 +6928,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
 }
 
 /* ---- src/private/hostwork.h ---- */
-/* ---- 13 execute: draining slots and host stages ---------------------------------------------
+/* ---- 12 execute: draining slots and host stages ---------------------------------------------
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
@@ -7064,7 +7069,7 @@ SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_tas
 }
 
 /* ---- src/private/waiting.h ---- */
-/* ---- 13 execute: waiting -------------------------------------------------------------------
+/* ---- 12 execute: waiting -------------------------------------------------------------------
    What the calling thread does while it waits: it helps the workers, and does what they would do
    where there are none. */
 
@@ -7240,7 +7245,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const siz
 }
 
 /* ---- src/private/calling.h ---- */
-/* ---- 13 execute: calling stages ------------------------------------------------------------
+/* ---- 12 execute: calling stages ------------------------------------------------------------
    Calls a stage's function for one chunk, and words its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
@@ -7287,7 +7292,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
 }
 
 /* ---- src/private/checked.h ---- */
-/* ---- 13 execute: checked runs --------------------------------------------------------------
+/* ---- 12 execute: checked runs --------------------------------------------------------------
    What a checked run (desc.checked) checks besides errors of the GPU: that a stage puts its work on
    its stream, stays within its buffers, and keeps its promises. It is slow; other runs do none of
    this. */
@@ -7657,7 +7662,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
 }
 
 /* ---- src/private/issue.h ---- */
-/* ---- 13 execute: issuing -------------------------------------------------------------------
+/* ---- 12 execute: issuing -------------------------------------------------------------------
    The loop that puts a slot's program into the streams for one batch. It has no modes: the program
    says what to do. */
 
@@ -7939,7 +7944,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
 }
 
 /* ---- src/private/running.h ---- */
-/* ---- 13 execute: a run ---------------------------------------------------------------------
+/* ---- 12 execute: a run ---------------------------------------------------------------------
    From the first batch to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
 
@@ -8310,7 +8315,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/climb.h ---- */
-/* ---- 13 execute: the climb ------------------------------------------------------------------
+/* ---- 12 execute: the climb ------------------------------------------------------------------
    Runs of a kept pipeline try the neighbours of the best setting so far: chunks 1.5 times as small
    or large, fewer or more threads, a replayed graph. What is faster by more than runs vary becomes
    the best. When no neighbour is, the climb is over, until two runs in a row take a time that none
@@ -8475,7 +8480,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double second
 }
 
 /* ---- src/private/arrange.h ---- */
-/* ---- 13 execute: planning and arranging ------------------------------------------------------
+/* ---- 12 execute: planning and arranging ------------------------------------------------------
    From a request to a plan, and from a plan to memory, events and a program; with less where memory
    is refused. Writes the plan, and spipe_priv_climb_t when it begins. */
 
@@ -8491,7 +8496,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_setting(spipe_priv_pipeline_t *p,
                                              const spipe_priv_setting_t *setting) {
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request);
     spipe_priv_climb_t *c = &p->climb;
-    spipe_priv_guess(&p->request, &w, setting, &p->plan);
+    spipe_priv_make_plan(&p->request, &w, setting, &p->plan);
     p->plan.found = c->settled ? c->num_runs : 0;
     spipe_priv_explain(&p->request, &w, &p->plan);
     if (!c->settled && c->tried > 0) p->plan.why_chunk = "a setting that is being tried";
@@ -8646,7 +8651,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_setting(spipe_priv_pipeline_t *p) 
 }
 
 /* ---- src/private/report.h ---- */
-/* ---- 12 report -----------------------------------------------------------------------------
+/* ---- 11 report -----------------------------------------------------------------------------
    What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto",        "engines",       "serial",
@@ -8859,7 +8864,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
 }
 
 /* ---- src/private/enqueue.h ---- */
-/* ---- 13 execute: in a stream's order -------------------------------------------------------
+/* ---- 12 execute: in a stream's order -------------------------------------------------------
    A run that is enqueued, or captured into a graph: the host does not wait, so it counts nothing.
    */
 
@@ -9136,7 +9141,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 }
 
 /* ---- src/private/pull.h ---- */
-/* ---- 13 execute: chunk by chunk -------------------------------------------------------------
+/* ---- 12 execute: chunk by chunk -------------------------------------------------------------
    A run whose chunks the caller takes, and works on in a stream of its own. Writes
    spipe_priv_pull_t. */
 
@@ -9341,7 +9346,7 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *repo
 }
 
 /* ---- src/private/forked.h ---- */
-/* ---- 13 execute: in a forked process -------------------------------------------------------
+/* ---- 12 execute: in a forked process -------------------------------------------------------
    Frees a pipeline where CUDA does not work, threads are missing and locks may be held for ever. */
 SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
     size_t k;
@@ -9362,7 +9367,7 @@ SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/pipeline.h ---- */
-/* ---- 13 execute: pipelines -----------------------------------------------------------------
+/* ---- 12 execute: pipelines -----------------------------------------------------------------
    Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
@@ -9746,7 +9751,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
 }
 
 /* ---- src/private/space.h ---- */
-/* ---- 14 resources: space -------------------------------------------------------------------
+/* ---- 13 resources: space -------------------------------------------------------------------
    Parts of a block of memory, lent and given back: the first gap that is large enough. Knows
    addresses only; nothing of CUDA or locks. */
 typedef struct spipe_priv_span {
@@ -9814,7 +9819,7 @@ SPIPE_PRIV_RARE void spipe_priv_space_give(spipe_priv_space_t *s, const unsigned
 }
 
 /* ---- src/private/lending.h ---- */
-/* ---- 14 resources: threads, streams and events ----------------------------------------------
+/* ---- 13 resources: threads, streams and events ----------------------------------------------
    Made when a run needs more of them than are idle; afterwards they wait for the next run. */
 
 /* A thread that runs one function after the other. */
@@ -10050,7 +10055,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
 }
 
 /* ---- src/private/lent_memory.h ---- */
-/* ---- 14 resources: memory ------------------------------------------------------------------
+/* ---- 13 resources: memory ------------------------------------------------------------------
    What resources are, and how runs have their memory in turn. Everything here is under one lock. */
 #if defined(SPIPE_NO_THREADS)
 typedef int spipe_priv_key_t;
@@ -10420,7 +10425,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
 }
 
 /* ---- src/private/ended.h ---- */
-/* ---- 14 resources: threads that end --------------------------------------------------------
+/* ---- 13 resources: threads that end --------------------------------------------------------
    A thread may end in the middle of a loop that takes chunks; its run then keeps its memory. A key,
    whose destructor the system calls when a thread ends, shows that, so no run waits for it. */
 
@@ -10499,7 +10504,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/lent.h ---- */
-/* ---- 14 resources: the provider -------------------------------------------------------------
+/* ---- 13 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
 enum {
@@ -10900,7 +10905,7 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
 }
 
 /* ---- src/private/calls.h ---- */
-/* ---- 14 resources: pipelines of calls -------------------------------------------------------
+/* ---- 13 resources: pipelines of calls -------------------------------------------------------
    spipe_run with resources: what is called again is run by a kept pipeline, which stays idle in the
    resources between two calls. So such a call sets nothing up. */
 
@@ -11275,7 +11280,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
 }
 
 /* ---- src/private/resources.h ---- */
-/* ---- 14 resources -------------------------------------------------------------------------
+/* ---- 13 resources -------------------------------------------------------------------------
    Making, freeing and asking what runs share. */
 enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
@@ -11512,7 +11517,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
 }
 
 /* ---- src/private/launch.h ---- */
-/* ---- 15 launch -----------------------------------------------------------------------------
+/* ---- 14 launch -----------------------------------------------------------------------------
    Grid sizes, and the launch behind SPIPE_LAUNCH. Uses chunks. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
@@ -11589,7 +11594,7 @@ spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Exp
 #endif
 
 /* ---- src/private/licence.h ---- */
-/* ---- 15 launch: the end, and the licence ---------------------------------------------------- */
+/* ---- 14 launch: the end, and the licence ---------------------------------------------------- */
 #endif /* STREAMPIPE_H */
 
 /*  MIT License. Copyright (c) 2026 The streampipe authors.

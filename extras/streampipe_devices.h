@@ -1038,7 +1038,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);
     r.cpus = spipe_priv_num_cpus() / n;
     w = spipe_priv_request_work(&r);
-    spipe_priv_guess(&r, &w, &nothing, &plan);
+    spipe_priv_make_plan(&r, &w, &nothing, &plan);
     spipe_priv_explain(&r, &w, &plan);
     spipe_priv_team_take_plan(t, &plan);
     return cudaSuccess;

@@ -1,4 +1,4 @@
-/* ---- 13 execute: planning and arranging ------------------------------------------------------
+/* ---- 12 execute: planning and arranging ------------------------------------------------------
    From a request to a plan, and from a plan to memory, events and a program; with less where memory
    is refused. Writes the plan, and spipe_priv_climb_t when it begins. */
 
@@ -14,7 +14,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_setting(spipe_priv_pipeline_t *p,
                                              const spipe_priv_setting_t *setting) {
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request);
     spipe_priv_climb_t *c = &p->climb;
-    spipe_priv_guess(&p->request, &w, setting, &p->plan);
+    spipe_priv_make_plan(&p->request, &w, setting, &p->plan);
     p->plan.found = c->settled ? c->num_runs : 0;
     spipe_priv_explain(&p->request, &w, &p->plan);
     if (!c->settled && c->tried > 0) p->plan.why_chunk = "a setting that is being tried";

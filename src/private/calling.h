@@ -1,4 +1,4 @@
-/* ---- 13 execute: calling stages ------------------------------------------------------------
+/* ---- 12 execute: calling stages ------------------------------------------------------------
    Calls a stage's function for one chunk, and words its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {

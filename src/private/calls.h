@@ -1,4 +1,4 @@
-/* ---- 14 resources: pipelines of calls -------------------------------------------------------
+/* ---- 13 resources: pipelines of calls -------------------------------------------------------
    spipe_run with resources: what is called again is run by a kept pipeline, which stays idle in the
    resources between two calls. So such a call sets nothing up. */
 

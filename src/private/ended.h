@@ -1,4 +1,4 @@
-/* ---- 14 resources: threads that end --------------------------------------------------------
+/* ---- 13 resources: threads that end --------------------------------------------------------
    A thread may end in the middle of a loop that takes chunks; its run then keeps its memory. A key,
    whose destructor the system calls when a thread ends, shows that, so no run waits for it. */
 

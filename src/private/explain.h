@@ -1,4 +1,4 @@
-/* ---- 11 plan: saying why -------------------------------------------------------------------
+/* ---- 10 plan: saying why -------------------------------------------------------------------
    A sentence for each choice of a plan, and printing it. Pure. */
 SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
                                                  const spipe_priv_work_t *w,
@@ -84,7 +84,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     if (e == cudaSuccess) e = spipe_priv_refuse_zero_copy(&r, failure);
     if (e != cudaSuccess) return e;
     w = spipe_priv_request_work(&r);
-    spipe_priv_guess(&r, &w, &nothing, plan);
+    spipe_priv_make_plan(&r, &w, &nothing, plan);
     spipe_priv_explain(&r, &w, plan);
     return cudaSuccess;
 }

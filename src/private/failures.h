@@ -1,4 +1,4 @@
-/* ---- 13 execute: failures ------------------------------------------------------------------
+/* ---- 12 execute: failures ------------------------------------------------------------------
    The first failure of a run, for any thread to record; and where a batch lies in the whole. */
 
 /* Batches follow each other, unless several GPUs share the whole. */

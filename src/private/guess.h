@@ -1,4 +1,4 @@
-/* ---- 11 plan: the first guess ---------------------------------------------------------------
+/* ---- 10 plan: the first guess ---------------------------------------------------------------
    How a run is made before anything of it is known. Every machine is an unknown machine, so nothing
    is predicted here: a long run finds its number of threads, and runs of a kept pipeline climb to
    better sizes. A single run has only this guess. Pure: no state, no allocation, no CUDA call. */
@@ -23,47 +23,10 @@ enum {
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* bytes of a whole whose length is not known */
 };
 
-/* The square root, for which a program in C would have to link libm. */
-SPIPE_PRIV_RARE double spipe_priv_root(double x) {
-    double r = x > 1.0 ? x : 1.0;
-    while (r > 1.001 * x / r && r > 1.0) r = 0.5 * (r + x / r);
-    return r;
-}
-
-SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
-    return x > most ? most : x < least ? least : x;
-}
-
-/* Whether set-up counts: a kept pipeline and resources have paid for it. */
-SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
-    return !r->kept && !r->desc.resources && !shared;
-}
-
-/* Bytes of the whole in the busier direction. */
+/* Bytes of the whole in the busier direction; if its length is not known, those of a long run. */
 SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
     if (w->count == SPIPE_AUTO) return (double)SPIPE_PRIV_ASSUMED_BYTES;
     return (double)w->count * spipe_priv_busier(w);
-}
-
-/* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
-SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe_plan_t *plan,
-                                         int out) {
-    const int copied = plan->staging == SPIPE_STAGING_COPY;
-    if (out) return w->hosted_out + (copied ? w->pageable_out : 0.0);
-    return w->hosted_in + (copied ? w->pageable_in : 0.0);
-}
-
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
-   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
-    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
-    const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
-    if (chunk > w->count) chunk = w->count;
-    if (num > 1) chunk = (w->count - 1) / num + 1;
-    if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
-    if (chunk < w->least_chunk) chunk = w->least_chunk;
-    return chunk > 0 ? chunk : 1;
 }
 
 /* What is done about pageable arrays. */
@@ -92,7 +55,8 @@ SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
 
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
    the run, where nothing overlaps. The sum of both is least near the square root of the whole times
-   the bytes lost. A single run also pins its slots, so its chunks are half as large. */
+   the bytes lost. A single run also pins its slots, so its chunks are half as large. A split source
+   has four chunks for each thread. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -112,15 +76,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
         bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_DIRECT);
         bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_DIRECT);
     }
+    if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) {
+        const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;
+        const double part = whole / (4.0 * (double)threads); /* as its time may vary */
+        if (bytes > part) bytes = part;
+    }
     return spipe_priv_chunk_of(w, bytes);
-}
-
-/* How many chunks there are; many if their number is not known, or several GPUs share them. */
-SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
-                                              const spipe_priv_work_t *w, size_t chunk) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
-    if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
-    return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
 }
 
 /* Threads that fill and drain: three of four CPUs, as the others issue and run the stages; one for
@@ -140,8 +101,8 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
         const size_t worth = (size_t)spipe_priv_root(moved / (double)SPIPE_PRIV_ONCE_THREAD);
         if (all > worth) all = worth;
     }
-    if (found > 0) all = found;
     if (all > chunks) all = chunks;
+    if (found > 0) all = found;
     if (all < ways) all = ways;
     plan->fill_threads = (size_t)((double)all * in / (in + out) + 0.5);
     if (in > 0.0 && plan->fill_threads == 0) plan->fill_threads = 1;
@@ -179,50 +140,4 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
     if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
     return depth < chunks || r->kept ? depth : chunks;
-}
-
-/* Makes what is automatic smaller until the slots fit into the memory that a run may take: its
-   share of the device's, what resources give, what could be allocated and pinned before. */
-SPIPE_PRIV_RARE void spipe_priv_guess_fit(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
-                                          spipe_plan_t *plan) {
-    const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
-    const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
-    const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
-    double room = (double)r->facts.memory_bytes / SPIPE_PRIV_MEMORY_SHARE;
-    double most = (double)plan->chunk;
-    if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
-    if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);
-    if (r->pin_limit > 0 && staged > 0.0 && !plan->pageable_slots)
-        most = spipe_priv_within((double)r->pin_limit / depth / staged, 0.0, most);
-    if (r->fit.slots > 0) most = spipe_priv_within(most, 0.0, (double)r->fit.elems);
-    if (most < (double)plan->chunk && r->desc.chunk == SPIPE_AUTO) {
-        plan->chunk = (size_t)most > w->least_chunk ? (size_t)most : w->least_chunk;
-        if (plan->chunk == 0) plan->chunk = 1;
-    }
-    if (r->fit.slots > 0 && plan->depth > r->fit.slots) plan->depth = r->fit.slots;
-    if (plan->fill_threads > plan->depth) plan->fill_threads = plan->depth;
-    if (plan->drain_threads > plan->depth) plan->drain_threads = plan->depth;
-    if (plan->host_threads > plan->depth) plan->host_threads = plan->depth;
-}
-
-/* A plan: the first guess, or with what a climb has found. */
-SPIPE_PRIV_RARE void spipe_priv_guess(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
-                                      const spipe_priv_setting_t *found, spipe_plan_t *plan) {
-    memset(plan, 0, sizeof *plan);
-    plan->count = r->desc.count;
-    plan->schedule = r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : r->desc.schedule;
-    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_ZERO_COPY;
-    plan->staging = spipe_priv_guess_staging(r, w);
-    plan->pageable_slots = spipe_priv_no_pins(r);
-    plan->chunk = found->chunk > 0 ? found->chunk : spipe_priv_guess_chunk(r, w, plan);
-    if ((w->flags & SPIPE_PRIV_SPLIT) && r->desc.chunk == SPIPE_AUTO && w->count != SPIPE_AUTO) {
-        const size_t parts = 4 * (r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1);
-        const size_t part = w->count / parts + 1; /* four for each thread: its time may vary */
-        if (plan->chunk > part) plan->chunk = part;
-    }
-    spipe_priv_guess_threads(r, w, found->threads, plan);
-    plan->host_threads = spipe_priv_guess_host(r, w, plan);
-    plan->depth = spipe_priv_guess_depth(r, w, plan);
-    spipe_priv_guess_fit(r, w, plan);
-    plan->replay = found->replay;
 }

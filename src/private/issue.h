@@ -1,4 +1,4 @@
-/* ---- 13 execute: issuing -------------------------------------------------------------------
+/* ---- 12 execute: issuing -------------------------------------------------------------------
    The loop that puts a slot's program into the streams for one batch. It has no modes: the program
    says what to do. */
 

@@ -1,4 +1,4 @@
-/* ---- 15 launch -----------------------------------------------------------------------------
+/* ---- 14 launch -----------------------------------------------------------------------------
    Grid sizes, and the launch behind SPIPE_LAUNCH. Uses chunks. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;

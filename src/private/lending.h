@@ -1,4 +1,4 @@
-/* ---- 14 resources: threads, streams and events ----------------------------------------------
+/* ---- 13 resources: threads, streams and events ----------------------------------------------
    Made when a run needs more of them than are idle; afterwards they wait for the next run. */
 
 /* A thread that runs one function after the other. */

@@ -1,4 +1,4 @@
-/* ---- 14 resources: the provider -------------------------------------------------------------
+/* ---- 13 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
 enum {

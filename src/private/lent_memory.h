@@ -1,4 +1,4 @@
-/* ---- 14 resources: memory ------------------------------------------------------------------
+/* ---- 13 resources: memory ------------------------------------------------------------------
    What resources are, and how runs have their memory in turn. Everything here is under one lock. */
 #if defined(SPIPE_NO_THREADS)
 typedef int spipe_priv_key_t;

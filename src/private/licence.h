@@ -1,4 +1,4 @@
-/* ---- 15 launch: the end, and the licence ---------------------------------------------------- */
+/* ---- 14 launch: the end, and the licence ---------------------------------------------------- */
 #endif /* STREAMPIPE_H */
 
 /*  MIT License. Copyright (c) 2026 The streampipe authors.

@@ -1,4 +1,4 @@
-/* ---- 13 execute: parked workers -------------------------------------------------------------
+/* ---- 12 execute: parked workers -------------------------------------------------------------
    Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
 enum {
     SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */

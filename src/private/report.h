@@ -1,4 +1,4 @@
-/* ---- 12 report -----------------------------------------------------------------------------
+/* ---- 11 report -----------------------------------------------------------------------------
    What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto",        "engines",       "serial",

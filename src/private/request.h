@@ -1,4 +1,4 @@
-/* ---- 13 execute: the request ---------------------------------------------------------------
+/* ---- 12 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
 /* Copies a description without the buffers and stages that it does not have. */
@@ -90,18 +90,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
-/* Seconds that the GPU takes to read the first bytes of an array in host memory by itself, or
-   (dev NULL) that a thread takes to read as many. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_time_pages(const void *host, size_t bytes, void *dev,
-                                                  void *own, double *seconds) {
+/* Seconds that a thread takes to read some bytes of an array into memory of its own. */
+SPIPE_PRIV_RARE double spipe_priv_time_thread(void *own, const void *host, size_t bytes) {
     const double began = spipe_priv_clock();
-    if (dev) {
-        SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
-        SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
-    } else {
-        memcpy(own, host, bytes);
-        SPIPE_PRIV_COPIED(bytes, 0);
-    }
+    memcpy(own, host, bytes);
+    SPIPE_PRIV_COPIED(bytes, 0);
+    return spipe_priv_clock() - began;
+}
+
+/* The same of the GPU. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_time_gpu(void *dev, const void *host, size_t bytes,
+                                                double *seconds) {
+    const double began = spipe_priv_clock();
+    SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+    SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
     *seconds = spipe_priv_clock() - began;
     return cudaSuccess;
 }
@@ -113,7 +115,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
     const size_t most = 1 << 20;
     unsigned char *own = NULL;
     void *dev = NULL;
-    double thread = 0.0, gpu = 0.0, t;
+    double thread = 0.0, gpu = 0.0, t = 0.0;
     cudaError_t e = cudaSuccess;
     int i;
     r->reads_pages = 0;
@@ -127,9 +129,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
         if (!spipe_priv_is_array(b) || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         if (bytes > most) bytes = most;
         if (bytes == 0) continue;
-        e = spipe_priv_time_pages(host, bytes, NULL, own, &t);
-        thread += t;
-        if (e == cudaSuccess) e = spipe_priv_time_pages(host + bytes, bytes, dev, NULL, &t);
+        thread += spipe_priv_time_thread(own, host, bytes);
+        e = spipe_priv_time_gpu(dev, host + bytes, bytes, &t);
         gpu += t;
     }
     if (dev) spipe_priv_keep_error(&e, cudaFree(dev));
@@ -175,6 +176,20 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(spipe_priv_request_t *
     const double staged = w.pageable_in + w.pageable_out + w.hosted_in + w.hosted_out;
     if (r->cpus == 0 && (staged > 0.0 || w.host_calls > 0)) r->cpus = spipe_priv_num_cpus();
     return w;
+}
+
+/* Whether set-up counts: a kept pipeline and resources have paid for it. */
+SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
+    return !r->kept && !r->desc.resources && !shared;
+}
+
+/* How many chunks there are; many if their number is not known, or several GPUs share them. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
+                                              const spipe_priv_work_t *w, size_t chunk) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
+    return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,

@@ -1,4 +1,4 @@
-/* ---- 14 resources -------------------------------------------------------------------------
+/* ---- 13 resources -------------------------------------------------------------------------
    Making, freeing and asking what runs share. */
 enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */

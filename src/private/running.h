@@ -1,4 +1,4 @@
-/* ---- 13 execute: a run ---------------------------------------------------------------------
+/* ---- 12 execute: a run ---------------------------------------------------------------------
    From the first batch to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
 

@@ -1,4 +1,4 @@
-/* ---- 14 resources: space -------------------------------------------------------------------
+/* ---- 13 resources: space -------------------------------------------------------------------
    Parts of a block of memory, lent and given back: the first gap that is large enough. Knows
    addresses only; nothing of CUDA or locks. */
 typedef struct spipe_priv_span {

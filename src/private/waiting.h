@@ -1,4 +1,4 @@
-/* ---- 13 execute: waiting -------------------------------------------------------------------
+/* ---- 12 execute: waiting -------------------------------------------------------------------
    What the calling thread does while it waits: it helps the workers, and does what they would do
    where there are none. */
 

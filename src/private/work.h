@@ -1,4 +1,4 @@
-/* ---- 11 plan: the work ---------------------------------------------------------------------
+/* ---- 10 plan: the work ---------------------------------------------------------------------
    What the guess has to know of a request: bytes of an element, and what the description allows.
    Taken from the description, the device's facts and the kinds of memory. Reads only. */
 
@@ -145,4 +145,35 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
         if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
     }
     return w;
+}
+
+/* The square root, for which a program in C would have to link libm. */
+SPIPE_PRIV_RARE double spipe_priv_root(double x) {
+    double r = x > 1.0 ? x : 1.0;
+    while (r > 1.001 * x / r && r > 1.0) r = 0.5 * (r + x / r);
+    return r;
+}
+
+SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
+    return x > most ? most : x < least ? least : x;
+}
+
+/* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
+SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe_plan_t *plan,
+                                         int out) {
+    const int copied = plan->staging == SPIPE_STAGING_COPY;
+    if (out) return w->hosted_out + (copied ? w->pageable_out : 0.0);
+    return w->hosted_in + (copied ? w->pageable_in : 0.0);
+}
+
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
+   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
+    if (chunk > w->count) chunk = w->count;
+    if (num > 1) chunk = (w->count - 1) / num + 1;
+    if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
+    if (chunk < w->least_chunk) chunk = w->least_chunk;
+    return chunk > 0 ? chunk : 1;
 }

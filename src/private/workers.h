@@ -1,4 +1,4 @@
-/* ---- 13 execute: workers -------------------------------------------------------------------
+/* ---- 12 execute: workers -------------------------------------------------------------------
    The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
    only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
 

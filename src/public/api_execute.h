@@ -1,4 +1,4 @@
-/* ---- 13 >>execute --------------------------------------------------------------------------
+/* ---- 12 >>execute --------------------------------------------------------------------------
    Running a description: once, many times, in a stream's order, or chunk by chunk. */
 /* A pipeline made once and run many times: a pointer, whose memory the library owns. */
 typedef struct spipe_pipeline spipe_pipeline_t;
@@ -20,8 +20,8 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     once, run many times.
     spipe_pipeline_set_host, spipe_pipeline_set_count -- another array, another length from now on;
     the run is planned anew.
-    spipe_pipeline_plan, spipe_pipeline_failure -- what is chosen for the next run; why the last
-    call that failed did.
+    spipe_pipeline_plan, spipe_pipeline_failure -- how the next run is made: as guessed, or as runs
+    before it have found; why the last call that failed did.
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
                        destroy. The others: one that create made; destroy takes NULL, too. After
@@ -42,9 +42,9 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
                next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
-    Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
-               run: other threads, and a graph for replayable stages; later runs nothing. set_host,
-               set_count: memory, if the new plan needs more. */
+    Allocates  create: memory, streams, events, and threads if there are arrays to stage. Runs that
+               try another setting (report.trying): memory, threads, a graph for replayable stages;
+               other runs nothing. set_host, set_count: memory, if the new plan needs more. */
 SPIPE_API_RESULT cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
                                                    spipe_failure_t *failure);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);

@@ -1,4 +1,4 @@
-/* ---- 15 >>launch ---------------------------------------------------------------------------
+/* ---- 14 >>launch ---------------------------------------------------------------------------
    Launching kernels from a stage. All but spipe_blocks is for C++ and .cu files only. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 

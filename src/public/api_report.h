@@ -1,4 +1,4 @@
-/* ---- 12 >>report ---------------------------------------------------------------------------
+/* ---- 11 >>report ---------------------------------------------------------------------------
    What a run did, as numbers and as a table. All members are set on success and on failure. */
 typedef struct spipe_report {
     spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */

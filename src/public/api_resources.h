@@ -1,4 +1,4 @@
-/* ---- 14 >>resources ------------------------------------------------------------------------
+/* ---- 13 >>resources ------------------------------------------------------------------------
    What many runs on a device share: memory, streams, events and threads, made once. For servers
    that run from many threads, and for programs that often make and destroy pipelines. */
 typedef struct spipe_resources spipe_resources_t;
@@ -40,21 +40,19 @@ typedef struct spipe_resources_in_use {
     would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan
     until it is destroyed; no run waits for it.
 
-    Sharing: host threads are shared equally by the runs that have work for them. Each plan knows
-    how many runs are under way, and aims at the shortest time of all runs together; a run of
-    SPIPE_PRIORITY_HIGH is planned as if it were alone. A kept pipeline is planned anew when there
-    are more than 1.5 times, or less than two thirds, as many runs as it was planned for. Runs take
-    turns on the copy engines, chunk by chunk, each with those of its own or a higher priority, so
-    the chunks of the most urgent run go first.
+    Sharing: host threads are shared equally by the runs that have work for them. A kept pipeline
+    is planned anew when there are more than 1.5 times, or less than two thirds, as many runs as it
+    was planned for; a run of SPIPE_PRIORITY_HIGH is planned as if it were alone. No run tries other
+    settings here, because the times would depend on the others. Runs take turns on the copy
+    engines, chunk by chunk, each with those of its own or a higher priority, so the chunks of the
+    most urgent run go first.
 
     Calls that come again: from the second one on, calls of spipe_run that ask for the same are
-    run by a kept pipeline that the resources hold between calls, so they end as fast as such a
-    pipeline does. From the ninth on, as far as no other run is under way, they try a few
-    candidates in turn, so chunks may differ from call to call, and then take the fastest. Calls
-    ask for the same if the number of elements, the buffers' sizes and kinds of memory, the
+    run by a kept pipeline that the resources hold between calls, so they set nothing up. Calls ask
+    for the same if the number of elements, the buffers' sizes and kinds of memory, the
     functions of the stages and what the description fixes are; arrays and user pointers may be
-    others. The 32 that were last used are held. Checked runs, those with a timeline or costs of
-    their own, and SPIPE_STAGING_REGISTER are set up by themselves.
+    others. The 32 that were last used are held. Checked runs, those with a timeline, and
+    SPIPE_STAGING_REGISTER are set up by themselves.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an

@@ -55,25 +55,25 @@ END EXAMPLE
       7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
       8  >>channels   values handed from one stream to another
       9  >>describe   buffers, stages, sizes: the description of a pipeline
-     11  >>plan       what a run will choose, and why
-     12  >>report     what a run did, how long it took, and why it failed
-     13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
-     14  >>resources  what many runs share: memory, streams, threads
-     15  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
+     10  >>plan       how a run is made, and why
+     11  >>report     what a run did, how long it took, and why it failed
+     12  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
+     13  >>resources  what many runs share: memory, streams, threads
+     14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
     WORDS
       element      the unit that count and chunk count: a float, a pixel, an image row, a record
       chunk        consecutive elements that travel together; the last one may be shorter
-      batch        several small chunks that are copied in one piece
       buffer       an array cut into chunks, or one block for the whole run (resident)
       stage        a C function that enqueues work on the stream it is given, for one chunk
-      slot         the device memory (and pinned memory, where staged) of one batch in flight
+      slot         the device memory (and pinned memory, where staged) of one chunk in flight
       depth        the number of slots: memory used = depth x chunk, whatever the total
       staging      copying pageable memory through pinned slots, by worker threads
       zero-copy    kernels read and write pinned host memory themselves; nothing is copied
       one-shot     a run by spipe_run, which sets up and frees everything
       kept         a pipeline made once by spipe_pipeline_create and run many times
-      plan         the choices for a run: chunk, depth, schedule, staging, threads
+      plan         the choices for a run: chunk, depth, schedule, staging, threads. The first plan
+                   is a guess; runs of a kept pipeline climb to a better one
 
     HOW A CHUNK TRAVELS    host buffer -> (pinned slot) -> device slot -> stages -> ... -> host
       copy in  |0|1|2|3|4|          a slot is used again when its copy out has ended;

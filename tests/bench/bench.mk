@@ -41,12 +41,9 @@ $(BUILD)/tests/bench/steps: LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64
 bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions of a run on the CPU; 2 minutes
 	@$(BUILD)/tests/bench/steps || [ $$? = 77 ]
 
-bench-costs: $(BUILD)/tests/bench/costs ## on a GPU: what copies, launches, threads and pinning cost; under 40 s
-	@$(BUILD)/tests/bench/costs || [ $$? = 77 ]
-
 # Two versions of the header in one process: each in a shared object of its own, on one runtime. The
 # old one is taken out of git once; where there is no git, its file in the build folder serves.
-OLD_COMMIT ?= 12366a2
+OLD_COMMIT ?= 92d2c76
 VERSUS := $(BUILD)/tests/bench/versus
 VERSUS_SIDES := $(VERSUS)_old.so $(VERSUS)_new.so
 ifeq ($(BACKEND),host)
@@ -84,9 +81,6 @@ bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once: with
 
 bench-rings: $(BUILD)/tests/bench/rings ## on a GPU: arrays and files that are staged, against the best ring by hand; which targets are met; BENCH_ARGS=--quick, --cpus N
 	@$(BUILD)/tests/bench/rings $(BENCH_ARGS) || [ $$? = 77 ]
-
-bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: rings, and many runs at once, to which the planner's costs are fitted; 3 minutes
-	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
 
 # liburing is used where it is installed.
 ifneq ($(wildcard /usr/include/liburing.h),)

@@ -54,7 +54,7 @@ typedef struct row {
 typedef struct options {
     std::vector<std::string> only;
     double seconds;
-    int quick, smoke, sweep, unknown, list, rounds, busy;
+    int quick, smoke, sweep, list, rounds, busy;
     unsigned seed;
     std::string tsv;
 } options_t;
@@ -398,7 +398,6 @@ static void calibrate_all(std::vector<row_t> *rows) {
         r->work.floats = r->floats;
         r->work.stages = r->stages;
         r->work.elementwise = 1;
-        r->work.unknown = opt.unknown;
         r->work.count = bytes / sizeof(float) / (size_t)r->floats;
         if (bytes != copied) {
             copy_ms = copy_in_ms(bytes);
@@ -860,7 +859,6 @@ static const char USAGE[] =
     "  --quick            32 rows and fewer rounds\n"
     "  --rounds=N         of every row\n"
     "  --sweep            the new side beside hand-written rings, kernels 3 x the copy\n"
-    "  --unknown          the new side plans by costs that it measures\n"
     "  --busy=N           beside N threads that never wait, as on a busy machine\n"
     "  --tsv=FILE         the rows for a spreadsheet, too\n"
     "  --seed=N           of the random order\n"
@@ -882,8 +880,6 @@ static void parse(int argc, char **argv) {
             opt.smoke = 1;
         else if (a == "--sweep")
             opt.sweep = 1;
-        else if (a == "--unknown")
-            opt.unknown = 1;
         else if (a == "--list")
             opt.list = 1;
         else if (name == "--seconds")
@@ -934,8 +930,7 @@ int main(int argc, char **argv) {
     rig.hostcuda = machine.hostcuda;
     load_side(&sides[0], "old");
     load_side(&sides[1], "new");
-    printf("old: version %d, new: version %d%s\n", sides[0].version, sides[1].version,
-           opt.unknown ? ", planning by costs that it measures" : "");
+    printf("old: version %d, new: version %d\n", sides[0].version, sides[1].version);
     create_rig(rows);
     calibrate_all(&rows);
     if (opt.busy > 0) printf("beside %d threads that never wait\n", opt.busy);

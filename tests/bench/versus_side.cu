@@ -7,19 +7,7 @@
 #include <new>
 #include <stdio.h>
 
-/* From 0.2 on a pipeline is an opaque pointer, and promises have the names that they mean. */
-#ifndef VERSUS_OPAQUE
-#define VERSUS_OPAQUE (SPIPE_VERSION >= 200)
-#endif
-
 #define VERSUS_EXPORT extern "C" __attribute__((visibility("default")))
-
-#if VERSUS_OPAQUE
-#include "streampipe_measure.h"
-typedef spipe_pipeline_t *pipeline_t;
-#else
-typedef spipe_pipeline_t pipeline_t;
-#endif
 
 /* A stage's settings must outlive the pipeline that points at them. */
 typedef struct stage {
@@ -30,44 +18,15 @@ typedef struct stage {
 typedef struct side {
     versus_work_t work;
     stage_t stages[VERSUS_STAGES];
-    pipeline_t pipeline;
+    spipe_pipeline_t *pipeline;
 } side_t;
 
 static cudaError_t run_stage(const spipe_chunk_t *c, void *user) {
     const stage_t *s = (const stage_t *)user;
-    /* as bytes: elements may be three floats, and the old header has no macro for those */
+    /* as bytes: elements may be three floats */
     return versus_launch(s->work, s->number, (const float *)c->data[s->from],
                          (float *)c->data[s->to], c->count, c->stream);
 }
-
-static void promise(spipe_desc_t *d, int stage) {
-#if VERSUS_OPAQUE
-    (void)spipe_stage_elementwise(d, stage);
-#else
-    (void)spipe_stage_once(d, stage);
-#endif
-}
-
-/* The costs of this machine as measured, for machines that the table does not know: once, before
-   the first run. The old version has none. */
-#if VERSUS_OPAQUE
-static spipe_costs_t measured_costs() {
-    spipe_costs_t costs;
-    const cudaError_t e = spipe_costs_measure(&costs);
-    if (e != cudaSuccess) {
-        fprintf(stderr, "versus: costs are not measured: %s\n", cudaGetErrorString(e));
-    }
-    (void)spipe_costs_print(&costs, stderr);
-    return costs;
-}
-
-static void plan_by_measured(spipe_desc_t *d) {
-    static const spipe_costs_t measured = measured_costs();
-    d->costs = &measured;
-}
-#else
-static void plan_by_measured(spipe_desc_t *) {}
-#endif
 
 /* side: where the stages' settings are kept; its work is set. */
 static spipe_desc_t describe(side_t *side) {
@@ -85,9 +44,8 @@ static spipe_desc_t describe(side_t *side) {
         stage->from = s == 0 ? 0 : 2;
         stage->to = s == w->stages - 1 ? 1 : 2;
         const int number = spipe_add_stage(&d, names[s], run_stage, stage);
-        if (w->elementwise) promise(&d, number);
+        if (w->elementwise) (void)spipe_stage_elementwise(&d, number);
     }
-    if (w->unknown) plan_by_measured(&d);
     return d;
 }
 
@@ -130,21 +88,13 @@ VERSUS_EXPORT int versus_create(const versus_work_t *w, void **kept, versus_repo
 VERSUS_EXPORT int versus_run(void *kept, versus_report_t *r) {
     side_t *side = (side_t *)kept;
     spipe_report_t report = spipe_report_t();
-#if VERSUS_OPAQUE
     const cudaError_t e = spipe_pipeline_run(side->pipeline, &report);
-#else
-    const cudaError_t e = spipe_pipeline_run(&side->pipeline, &report);
-#endif
     return tell(&side->work, e, &report.failure, &report, r);
 }
 
 VERSUS_EXPORT int versus_destroy(void *kept) {
     side_t *side = (side_t *)kept;
-#if VERSUS_OPAQUE
     const cudaError_t e = spipe_pipeline_destroy(side->pipeline);
-#else
-    const cudaError_t e = spipe_pipeline_destroy(&side->pipeline);
-#endif
     delete side;
     return (int)e;
 }

@@ -20,7 +20,6 @@ typedef struct versus_work {
     int floats, stages;
     unsigned steps[VERSUS_STAGES]; /* how long each stage's kernel is */
     int elementwise;               /* the stages promise what the library calls so */
-    int unknown;                   /* plan by measured costs, not by a row of the table */
 } versus_work_t;
 
 /* What a run was, and why it failed. */
