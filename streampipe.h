@@ -48,7 +48,7 @@ END EXAMPLE
     CONTENTS (search for the anchor; the second half of the file has the code in the same order)
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
-      3  >>device     copy engines, priorities, pageable access, NUMA node
+      3  >>device     copy engines, priorities, pageable access
       4  >>streams    streams by priority name, waiting, pools, leases, scopes
       5  >>events     untimed events, event pools, timers
       6  >>memory     allocating pinned memory, pinning in place, asking whether memory is pinned
@@ -271,7 +271,6 @@ typedef struct spipe_device {
     int pageable_access;                 /* the GPU can read pageable host memory by itself ... */
     int host_page_tables;                /* ... through the host's page tables, at full speed */
     int integrated;                      /* shares its memory with the CPU */
-    int numa_node;                       /* host NUMA node next to the GPU, -1 = not known */
     size_t memory_bytes;                 /* device memory in all */
     int runtime_version, driver_version; /* 1000 x major + 10 x minor */
 } spipe_device_t;
@@ -1667,55 +1666,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e,
 
 /* ---- src/private/device.h ---- */
 /* ---- 3 device ------------------------------------------------------------------------------
-   Facts of a GPU, its NUMA node, and making it the current one for a while. */
-SPIPE_API int spipe_priv_numa_node(int device) {
-#if defined(__linux__)
-    char id[32], path[96];
-    int node = -1, i;
-    FILE *f;
-    if (cudaDeviceGetPCIBusId(id, (int)sizeof id, device) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return -1;
-    }
-    for (i = 0; id[i]; ++i) id[i] = (char)(id[i] >= 'A' ? id[i] | 32 : id[i]); /* lower case */
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
-    f = fopen(path, "r");
-    if (f && fscanf(f, "%d", &node) != 1) node = -1;
-    if (f) fclose(f);
-    return node;
-#else
-    (void)device;
-    return -1;
-#endif
-}
-
-/* Keeps this thread, and so the memory that it touches first, on a NUMA node of Linux. */
-SPIPE_API void spipe_priv_stay_on_node(int node) {
-#if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
-    char path[64], comma = ',';
-    int first, last;
-    cpu_set_t cpus, allowed;
-    FILE *f;
-    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
-    f = node >= 0 ? fopen(path, "r") : NULL;
-    if (!f) return;
-    CPU_ZERO(&cpus);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
-    while (comma == ',' && fscanf(f, "%d", &first) == 1) { /* as in 0-7,16-23 */
-        last = first;
-        if (fscanf(f, "-%d", &last) < 0) last = first;
-        for (; first <= last && first < CPU_SETSIZE; ++first) {
-            if (CPU_ISSET((size_t)first, &allowed)) CPU_SET((size_t)first, &cpus);
-        }
-        if (fscanf(f, "%c", &comma) != 1) comma = 0;
-    }
-    fclose(f);
-    if (CPU_COUNT(&cpus) > 0) (void)sched_setaffinity(0, sizeof cpus, &cpus);
-#else
-    (void)node;
-#endif
-}
-
+   Facts of a GPU, and making it the current one for a while. */
 /* Only the facts that a run needs; the others take longer to ask for. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
@@ -1733,7 +1684,6 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     facts->pageable_access = properties.pageableMemoryAccess;
     facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
     facts->integrated = properties.integrated;
-    facts->numa_node = -1;
     (void)spipe_priv_take_error(cudaDriverGetVersion(&facts->driver_version));
     return cudaSuccess;
 }
@@ -1746,7 +1696,6 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     (void)spipe_priv_take_error(
         cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest));
     (void)spipe_priv_take_error(cudaRuntimeGetVersion(&facts->runtime_version));
-    facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
 
@@ -3730,6 +3679,7 @@ typedef struct spipe_priv_climb {
     int num_runs, tried;            /* runs, and settings, since the climb began */
     int move, came;                 /* what is tried; the move that led to the best, or -1 */
     int failed;                     /* moves in a row that gained nothing */
+    int fine;                       /* 1 = chunk sizes nearby are tried, too */
     int settled, outside;           /* the climb is over; runs in a row of another time since */
 } spipe_priv_climb_t;
 
@@ -6337,7 +6287,6 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     size_t number;
     spipe_priv_model_worker();
     (void)spipe_priv_own_calls();
-    if (!p->provider) spipe_priv_stay_on_node(p->request.facts.numa_node); /* lent ones are there */
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
@@ -6478,12 +6427,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (!p->workers.block) return;
     if (!p->workers.started && wanted[0] + wanted[1] + wanted[2] == 0) return;
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
-    if (!p->workers.started) {
-        p->workers.started = 1;
-        if (!p->request.desc.resources) {
-            p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
-        }
-    }
+    p->workers.started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
@@ -8332,7 +8276,8 @@ enum {
     SPIPE_PRIV_MOST_REPLAY = 1024 /* chunks of a run that may be replayed */
 };
 
-#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
+#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks ... */
+#define SPIPE_PRIV_CLIMB_FINE 1.22 /* ... and at the end, where no neighbour is better */
 #define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
 #define SPIPE_PRIV_OUTSIDE                                                                         \
     0.10 /* of a run's time, besides the spread seen: the machine is
@@ -8385,10 +8330,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const spipe_priv_work_t *w,
                                          int move, spipe_priv_setting_t *to) {
     const spipe_priv_climb_t *c = &p->climb;
-    const double step = SPIPE_PRIV_CLIMB_STEP;
+    const double step = c->fine ? SPIPE_PRIV_CLIMB_FINE : SPIPE_PRIV_CLIMB_STEP;
     const size_t chunks = w->count / p->plan.chunk;
     *to = c->best;
     if (c->came >= 0 && c->came != SPIPE_PRIV_REPLAY && move == (c->came ^ 1)) return 0;
+    if (c->fine && move > SPIPE_PRIV_LARGER_CHUNK) return 0;
     switch (move) {
     case SPIPE_PRIV_SMALLER_CHUNK:
     case SPIPE_PRIV_LARGER_CHUNK:
@@ -8421,6 +8367,10 @@ SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
         if (spipe_priv_neighbour(p, &w, c->move, &c->now)) return;
         c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
         ++c->failed;
+        if (c->failed < SPIPE_PRIV_NUM_MOVES || c->fine) continue;
+        c->fine = 1;
+        c->failed = c->move = 0;
+        c->came = -1;
     }
     c->now = c->best;
     c->settled = 1;
@@ -8457,7 +8407,7 @@ SPIPE_PRIV_RARE void spipe_priv_watch_time(spipe_priv_climb_t *c, double seconds
     const double least = c->best_s * (1.0 - c->best_spread - SPIPE_PRIV_OUTSIDE);
     c->outside = seconds > most || seconds < least ? c->outside + 1 : 0;
     if (c->outside < 2) return;
-    c->settled = c->outside = c->tried = c->failed = c->move = c->turns = 0;
+    c->settled = c->outside = c->tried = c->failed = c->fine = c->move = c->turns = 0;
     c->best_s = 0.0;
     c->came = -1;
 }
@@ -9851,7 +9801,6 @@ typedef struct spipe_priv_lending {
     spipe_priv_lent_thread_t *idle, *all;
     size_t num_threads;
     size_t returning; /* pipelines whose threads will be idle in a moment */
-    int numa_node;    /* that the threads stay on; -1 = any */
     int quit;
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
@@ -9859,7 +9808,6 @@ typedef struct spipe_priv_lending {
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
     spipe_priv_sync_t *s = t->owner->sync;
-    spipe_priv_stay_on_node(t->owner->numa_node);
     spipe_priv_lock(s);
     while (!t->owner->quit) {
         if (!t->fn) {
@@ -10563,7 +10511,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
                          of, several ? " and others" : "", r->device);
     r->desc.resources = s;
     r->facts = s->facts;
-    r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
     r->cpus = s->cpus;
     spipe_priv_limit(r, SPIPE_PRIV_LOAD(s->num_runs) + 1);
     return cudaSuccess;
@@ -11354,7 +11301,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         (void)cudaFree(r->device.base);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
-    r->lending.numa_node = r->facts.numa_node;
     r->others = r;
     spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();

@@ -110,8 +110,9 @@ SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void
     r          out     the resources, NULL on error; free them with spipe_resources_destroy.
     list       in      device numbers, each once; NULL for all devices.
     num        in      1 .. SPIPE_MAX_DEVICES; 0 with NULL.
-    limits     in      NULL for the default. device_bytes and pinned_bytes are per GPU; pinned
-                       memory lies on the GPU's NUMA node. threads are for all GPUs together.
+    limits     in      NULL for the default. device_bytes and pinned_bytes are per GPU, threads are for
+                       all GPUs together. On a host with several NUMA nodes pin the memory of each
+                       GPU from a process on its node (numactl).
     failure    out     what is wrong, in words; may be NULL.
     Returns    as spipe_resources_create, for the first GPU on which it fails; then all is freed.
                cudaErrorInvalidValue for a bad list, cudaErrorInvalidDevice for no such device.
@@ -886,9 +887,8 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
     (void)cudaSetDevice(before);
 }
 
-/* The same as a thread's function; the thread is bound to the NUMA node of its GPU. */
+/* The same as a thread's function. */
 SPIPE_API void *spipe_priv_member_thread(void *arg) {
-    spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
     spipe_priv_model_issuer();
     (void)spipe_priv_own_calls();
     spipe_priv_model_until(((spipe_priv_member_t *)arg)->team->outcome.called);
@@ -1456,11 +1456,9 @@ SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
     m->error = spipe_resources_create(&m->made, m->limits, &m->failure);
 }
 
-/* Runs on a thread bound to the device's NUMA node, so that its memory lies there. */
 SPIPE_API void *spipe_priv_making_thread(void *arg) {
     spipe_priv_making_t *m = (spipe_priv_making_t *)arg;
     (void)spipe_priv_own_calls();
-    spipe_priv_stay_on_node(spipe_priv_numa_node(m->device));
     spipe_priv_make_resources(m);
     return NULL;
 }

@@ -54,7 +54,6 @@ typedef enum spipe_finding {
     SPIPE_FIND_KERNELS,      /* can kernels of different streams run at once? */
     SPIPE_FIND_PRIORITIES,   /* are there stream priorities? */
     SPIPE_FIND_MEMORY,       /* does the device have memory of its own? */
-    SPIPE_FIND_NUMA,         /* which NUMA node is the GPU connected to? */
     SPIPE_FIND_LAUNCHES,     /* is CUDA_LAUNCH_BLOCKING unset? */
     SPIPE_FIND_WATCHERS,     /* is no profiler or sanitizer attached? */
     SPIPE_FIND_CONNECTIONS,  /* is there a hardware connection for each stream? */
@@ -177,15 +176,6 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
                           f->priority_least, f->priority_greatest);
     spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, !f->integrated,
                           "do without copies: SPIPE_ZERO_COPY on pinned memory", "%s", memory);
-    if (f->numa_node < 0) {
-        spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, -1, "",
-                              "NUMA node: unknown, or there is only one");
-    } else {
-        spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, 1, "",
-                              "NUMA node %d: pinned memory and threads belong there "
-                              "(numactl --cpunodebind --membind)",
-                              f->numa_node);
-    }
 }
 
 /* Reports environment variables that serialise work. */

@@ -349,23 +349,6 @@ static void test_park(void) {
     spipe_priv_sync_destroy(sync);
 }
 
-#if defined(__linux__)
-/* A user who keeps a program to some processors is obeyed: the GPU's node only narrows that. */
-static void test_processors(void) {
-    cpu_set_t before, one, after;
-    int cpu = 0;
-    if (sched_getaffinity(0, sizeof before, &before) != 0) exit(99);
-    while (!CPU_ISSET((size_t)cpu, &before)) ++cpu;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)cpu, &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0) exit(99);
-    spipe_priv_stay_on_node(0);
-    if (sched_getaffinity(0, sizeof after, &after) != 0) exit(99);
-    tap_ok(CPU_EQUAL(&one, &after), "copy threads stay on the processors that the user allowed");
-    (void)sched_setaffinity(0, sizeof before, &before);
-}
-#endif
-
 int main(void) {
     size_t threads;
     for (threads = 0; threads < 4; ++threads) {
@@ -378,8 +361,5 @@ int main(void) {
     test_large_chunks();
     test_few_threads();
     test_park();
-#if defined(__linux__)
-    test_processors();
-#endif
     return tap_done();
 }

@@ -1,53 +1,5 @@
 /* ---- 3 device ------------------------------------------------------------------------------
-   Facts of a GPU, its NUMA node, and making it the current one for a while. */
-SPIPE_API int spipe_priv_numa_node(int device) {
-#if defined(__linux__)
-    char id[32], path[96];
-    int node = -1, i;
-    FILE *f;
-    if (cudaDeviceGetPCIBusId(id, (int)sizeof id, device) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return -1;
-    }
-    for (i = 0; id[i]; ++i) id[i] = (char)(id[i] >= 'A' ? id[i] | 32 : id[i]); /* lower case */
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
-    f = fopen(path, "r");
-    if (f && fscanf(f, "%d", &node) != 1) node = -1;
-    if (f) fclose(f);
-    return node;
-#else
-    (void)device;
-    return -1;
-#endif
-}
-
-/* Keeps this thread, and so the memory that it touches first, on a NUMA node of Linux. */
-SPIPE_API void spipe_priv_stay_on_node(int node) {
-#if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
-    char path[64], comma = ',';
-    int first, last;
-    cpu_set_t cpus, allowed;
-    FILE *f;
-    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
-    f = node >= 0 ? fopen(path, "r") : NULL;
-    if (!f) return;
-    CPU_ZERO(&cpus);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
-    while (comma == ',' && fscanf(f, "%d", &first) == 1) { /* as in 0-7,16-23 */
-        last = first;
-        if (fscanf(f, "-%d", &last) < 0) last = first;
-        for (; first <= last && first < CPU_SETSIZE; ++first) {
-            if (CPU_ISSET((size_t)first, &allowed)) CPU_SET((size_t)first, &cpus);
-        }
-        if (fscanf(f, "%c", &comma) != 1) comma = 0;
-    }
-    fclose(f);
-    if (CPU_COUNT(&cpus) > 0) (void)sched_setaffinity(0, sizeof cpus, &cpus);
-#else
-    (void)node;
-#endif
-}
-
+   Facts of a GPU, and making it the current one for a while. */
 /* Only the facts that a run needs; the others take longer to ask for. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
@@ -65,7 +17,6 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     facts->pageable_access = properties.pageableMemoryAccess;
     facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
     facts->integrated = properties.integrated;
-    facts->numa_node = -1;
     (void)spipe_priv_take_error(cudaDriverGetVersion(&facts->driver_version));
     return cudaSuccess;
 }
@@ -78,7 +29,6 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     (void)spipe_priv_take_error(
         cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest));
     (void)spipe_priv_take_error(cudaRuntimeGetVersion(&facts->runtime_version));
-    facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
 

@@ -30,7 +30,6 @@ typedef struct spipe_priv_lending {
     spipe_priv_lent_thread_t *idle, *all;
     size_t num_threads;
     size_t returning; /* pipelines whose threads will be idle in a moment */
-    int numa_node;    /* that the threads stay on; -1 = any */
     int quit;
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
@@ -38,7 +37,6 @@ typedef struct spipe_priv_lending {
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
     spipe_priv_sync_t *s = t->owner->sync;
-    spipe_priv_stay_on_node(t->owner->numa_node);
     spipe_priv_lock(s);
     while (!t->owner->quit) {
         if (!t->fn) {

@@ -57,7 +57,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
                          of, several ? " and others" : "", r->device);
     r->desc.resources = s;
     r->facts = s->facts;
-    r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
     r->cpus = s->cpus;
     spipe_priv_limit(r, SPIPE_PRIV_LOAD(s->num_runs) + 1);
     return cudaSuccess;

@@ -259,6 +259,7 @@ typedef struct spipe_priv_climb {
     int num_runs, tried;            /* runs, and settings, since the climb began */
     int move, came;                 /* what is tried; the move that led to the best, or -1 */
     int failed;                     /* moves in a row that gained nothing */
+    int fine;                       /* 1 = chunk sizes nearby are tried, too */
     int settled, outside;           /* the climb is over; runs in a row of another time since */
 } spipe_priv_climb_t;
 

@@ -72,7 +72,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         (void)cudaFree(r->device.base);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
-    r->lending.numa_node = r->facts.numa_node;
     r->others = r;
     spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();

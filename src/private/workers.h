@@ -136,7 +136,6 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     size_t number;
     spipe_priv_model_worker();
     (void)spipe_priv_own_calls();
-    if (!p->provider) spipe_priv_stay_on_node(p->request.facts.numa_node); /* lent ones are there */
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
@@ -277,12 +276,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (!p->workers.block) return;
     if (!p->workers.started && wanted[0] + wanted[1] + wanted[2] == 0) return;
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
-    if (!p->workers.started) {
-        p->workers.started = 1;
-        if (!p->request.desc.resources) {
-            p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
-        }
-    }
+    p->workers.started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {

@@ -13,7 +13,6 @@ typedef struct spipe_device {
     int pageable_access;                 /* the GPU can read pageable host memory by itself ... */
     int host_page_tables;                /* ... through the host's page tables, at full speed */
     int integrated;                      /* shares its memory with the CPU */
-    int numa_node;                       /* host NUMA node next to the GPU, -1 = not known */
     size_t memory_bytes;                 /* device memory in all */
     int runtime_version, driver_version; /* 1000 x major + 10 x minor */
 } spipe_device_t;

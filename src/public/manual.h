@@ -48,7 +48,7 @@ END EXAMPLE
     CONTENTS (search for the anchor; the second half of the file has the code in the same order)
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
-      3  >>device     copy engines, priorities, pageable access, NUMA node
+      3  >>device     copy engines, priorities, pageable access
       4  >>streams    streams by priority name, waiting, pools, leases, scopes
       5  >>events     untimed events, event pools, timers
       6  >>memory     allocating pinned memory, pinning in place, asking whether memory is pinned
