@@ -1483,15 +1483,6 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
     return n > 0 ? (size_t)n : 1;
 }
 
-/* Bytes of the last-level cache; 0 = not known. */
-SPIPE_API size_t spipe_priv_cache_bytes(void) {
-    long n = 0;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-    return n > 0 ? (size_t)n : 0;
-}
-
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
 #if defined(CLOCK_MONOTONIC)
