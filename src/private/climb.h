@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
     const spipe_plan_t *plan = &p->plan;
     const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
     const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_LONG_RUN;
-    const size_t ways = (plan->fill_threads > 0) + (plan->drain_threads > 0);
+    const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
     if (!(w->flags & SPIPE_PRIV_AT_ONCE) || chunks >= rounds * plan->depth) return 0;
@@ -116,7 +116,7 @@ SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
 }
 
 /* Judges the present setting by the least of its runs. */
-SPIPE_PRIV_RARE void spipe_priv_judge(spipe_priv_climb_t *c) {
+SPIPE_PRIV_RARE void spipe_priv_judge_setting(spipe_priv_climb_t *c) {
     const double spread = spipe_priv_spread(c);
     const double vary = spread > c->best_spread ? spread : c->best_spread;
     ++c->tried;
@@ -159,5 +159,5 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double second
     if (c->turns++ == 0) c->least = c->second = 1e30;
     c->second = spipe_priv_within(seconds, c->least, c->second);
     c->least = spipe_priv_within(seconds, 0.0, c->least);
-    if (c->turns >= needs) spipe_priv_judge(c);
+    if (c->turns >= needs) spipe_priv_judge_setting(c);
 }

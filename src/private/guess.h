@@ -31,7 +31,8 @@ SPIPE_PRIV_RARE double spipe_priv_root(double x) {
 }
 
 SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
-    return x > most ? most : x < least ? least : x;
+    if (x > most) return most;
+    return x < least ? least : x;
 }
 
 /* Whether set-up counts: a kept pipeline and resources have paid for it. */
@@ -54,8 +55,8 @@ SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe
     return w->hosted_in + (copied ? w->pageable_in : 0.0);
 }
 
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
-   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so
+   that each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
@@ -130,7 +131,8 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t found,
                                               spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const size_t cpus = r->cpus, ways = (in > 0.0) + (out > 0.0), asked = r->desc.threads;
+    const size_t cpus = r->cpus, asked = r->desc.threads;
+    const size_t ways = (size_t)(in > 0.0) + (size_t)(out > 0.0);
     const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
     size_t all =
         cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;
