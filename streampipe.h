@@ -4431,17 +4431,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
-/* Seconds that the GPU takes to read the first bytes of an array in host memory by itself, or
-   (dev NULL) that a thread takes to read as many. */
+/* Seconds that a thread takes to read the first bytes of an array in host memory, or (own NULL)
+   that the GPU takes to read as many by itself. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_time_pages(const void *host, size_t bytes, void *dev,
                                                   void *own, double *seconds) {
     const double began = spipe_priv_clock();
-    if (dev) {
-        SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
-        SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
-    } else {
+    if (own) {
         memcpy(own, host, bytes);
         SPIPE_PRIV_COPIED(bytes, 0);
+    } else {
+        SPIPE_TRY(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+        SPIPE_TRY(cudaStreamSynchronize(cudaStreamPerThread));
     }
     *seconds = spipe_priv_clock() - began;
     return cudaSuccess;
