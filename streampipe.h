@@ -3385,7 +3385,8 @@ SPIPE_PRIV_RARE double spipe_priv_root(double x) {
 }
 
 SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
-    return x > most ? most : x < least ? least : x;
+    if (x > most) return most;
+    return x < least ? least : x;
 }
 
 /* Bytes of an element that host threads copy into slots (out = 0), or out of them. */
@@ -3580,6 +3581,22 @@ typedef struct spipe_priv_op {
     size_t elem_bytes, more;
 } spipe_priv_op_t;
 
+/* replay: a run as a graph; and what checked runs compare. */
+typedef struct spipe_priv_replay {
+    cudaGraphExec_t graph; /* the run as a graph, or NULL */
+    size_t graph_moved[2];
+    size_t graph_chunk;                               /* chunk of the plan that the graph replays */
+    int graph_failed;                                 /* 1 = it cannot be captured */
+    void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
+
+    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
+        uint64_t seen, enqueued;
+    } work[SPIPE_MAX_STAGES];
+
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
+                                cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
+} spipe_priv_replay_t;
+
 /* program: the operations of each slot on each of two kernel streams, written down once. */
 typedef struct spipe_priv_program {
     spipe_priv_op_t *ops;
@@ -3594,6 +3611,7 @@ typedef struct spipe_priv_program {
                                 for each, as the end of a batch says nothing of other slots */
     size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
     size_t checkpoint_from;  /* of these batches, the first that records an event */
+    spipe_priv_replay_t replay;
 } spipe_priv_program_t;
 
 /* Host work for one batch. */
@@ -3670,25 +3688,8 @@ typedef struct spipe_priv_climb {
     int num_runs, tried;            /* runs, and settings, since the climb began */
     int move, came;                 /* what is tried; the move that led to the best, or -1 */
     int failed;                     /* moves in a row that gained nothing */
-    int fine;                       /* 1 = chunk sizes nearby are tried, too */
     int settled, outside;           /* the climb is over; runs in a row of another time since */
 } spipe_priv_climb_t;
-
-/* replay: a run as a graph; and what checked runs compare. */
-typedef struct spipe_priv_replay {
-    cudaGraphExec_t graph; /* the run as a graph, or NULL */
-    size_t graph_moved[2];
-    size_t graph_chunk;                               /* chunk of the plan that the graph replays */
-    int graph_failed;                                 /* 1 = it cannot be captured */
-    void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-
-    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
-        uint64_t seen, enqueued;
-    } work[SPIPE_MAX_STAGES];
-
-    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
-                                cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
-} spipe_priv_replay_t;
 
 /* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
    others read it without. */
@@ -3782,7 +3783,6 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
     spipe_priv_climb_t climb;
-    spipe_priv_replay_t replay;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
     spipe_failure_t failure;
@@ -7491,7 +7491,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
                                                     size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
     uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
-    const uint64_t saw = p->replay.work[stage].seen, before = p->replay.work[stage].enqueued;
+    const uint64_t saw = p->program.replay.work[stage].seen,
+                   before = p->program.replay.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -7503,8 +7504,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     spipe_priv_hash(&seen, &c->count, sizeof c->count);
     spipe_priv_hash(&seen, &c->total, sizeof c->total);
     spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
-    p->replay.work[stage].seen = seen;
-    p->replay.work[stage].enqueued = hash;
+    p->program.replay.work[stage].seen = seen;
+    p->program.replay.work[stage].enqueued = hash;
     if (saw != seen || before == hash) return e;
     return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
@@ -7526,8 +7527,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                "not on another",
                                p->request.desc.stages[op->stage].name);
     }
-    if (e == cudaSuccess && p->replay.compare_work) {
-        e = p->replay.compare_work(p, op->stage, &at->slot->view, graph, nodes);
+    if (e == cudaSuccess && p->program.replay.compare_work) {
+        e = p->program.replay.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
@@ -8228,7 +8229,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
 /* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
-    const int replayed = p->plan.replay && p->replay.graph && !d->timeline;
+    const int replayed = p->plan.replay && p->program.replay.graph && !d->timeline;
     int begun;
     SPIPE_TRY(spipe_priv_take_watcher(p));
     begun = spipe_priv_begin_run(p) == cudaSuccess;
@@ -8236,7 +8237,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.timed_ms = 0.0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     if (begun && replayed)
-        p->replay.run_graph(p);
+        p->program.replay.run_graph(p);
     else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
@@ -8267,8 +8268,7 @@ enum {
     SPIPE_PRIV_MOST_REPLAY = 1024 /* chunks of a run that may be replayed */
 };
 
-#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks ... */
-#define SPIPE_PRIV_CLIMB_FINE 1.22 /* ... and at the end, where no neighbour is better */
+#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
 #define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
 #define SPIPE_PRIV_OUTSIDE                                                                         \
     0.10 /* of a run's time, besides the spread seen: the machine is
@@ -8321,11 +8321,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const spipe_priv_work_t *w,
                                          int move, spipe_priv_setting_t *to) {
     const spipe_priv_climb_t *c = &p->climb;
-    const double step = c->fine ? SPIPE_PRIV_CLIMB_FINE : SPIPE_PRIV_CLIMB_STEP;
+    const double step = SPIPE_PRIV_CLIMB_STEP;
     const size_t chunks = w->count / p->plan.chunk;
     *to = c->best;
     if (c->came >= 0 && c->came != SPIPE_PRIV_REPLAY && move == (c->came ^ 1)) return 0;
-    if (c->fine && move > SPIPE_PRIV_LARGER_CHUNK) return 0;
     switch (move) {
     case SPIPE_PRIV_SMALLER_CHUNK:
     case SPIPE_PRIV_LARGER_CHUNK:
@@ -8338,7 +8337,8 @@ SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const s
         return to->threads > 0;
     default:
         to->replay = !c->best.replay;
-        if (p->replay.graph_failed || chunks < 2 || chunks > SPIPE_PRIV_MOST_REPLAY) return 0;
+        if (p->program.replay.graph_failed || chunks < 2 || chunks > SPIPE_PRIV_MOST_REPLAY)
+            return 0;
         return (w->flags & SPIPE_PRIV_MAY_REPLAY) && c->came != SPIPE_PRIV_REPLAY;
     }
 }
@@ -8358,10 +8358,6 @@ SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
         if (spipe_priv_neighbour(p, &w, c->move, &c->now)) return;
         c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
         ++c->failed;
-        if (c->failed < SPIPE_PRIV_NUM_MOVES || c->fine) continue;
-        c->fine = 1;
-        c->failed = c->move = 0;
-        c->came = -1;
     }
     c->now = c->best;
     c->settled = 1;
@@ -8398,7 +8394,7 @@ SPIPE_PRIV_RARE void spipe_priv_watch_time(spipe_priv_climb_t *c, double seconds
     const double least = c->best_s * (1.0 - c->best_spread - SPIPE_PRIV_OUTSIDE);
     c->outside = seconds > most || seconds < least ? c->outside + 1 : 0;
     if (c->outside < 2) return;
-    c->settled = c->outside = c->tried = c->failed = c->fine = c->move = c->turns = 0;
+    c->settled = c->outside = c->tried = c->failed = c->move = c->turns = 0;
     c->best_s = 0.0;
     c->came = -1;
 }
@@ -8545,7 +8541,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
         return cudaSuccess;
     }
-    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->program.replay));
     return spipe_priv_arrange(p);
 }
 
@@ -8559,7 +8555,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_use_setting(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_setting_t *setting) {
     spipe_priv_climb_t *c = &p->climb;
     if (c->arranged && spipe_priv_same_setting(setting, &c->taken)) return cudaSuccess;
-    if (p->request.apart) SPIPE_TRY(spipe_priv_drop_graph(&p->replay)); /* it names that memory */
+    if (p->request.apart)
+        SPIPE_TRY(spipe_priv_drop_graph(&p->program.replay)); /* it names that memory */
     spipe_priv_take_setting(p, setting);
     if (spipe_priv_arrange(p) == cudaSuccess) return cudaSuccess;
     (void)cudaGetLastError();
@@ -8584,8 +8581,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_setting(spipe_priv_pipeline_t *p) 
     }
     SPIPE_TRY(spipe_priv_use_setting(p, watched ? &c->best : &c->now));
     if (!p->plan.replay || watched) return cudaSuccess;
-    if (!p->replay.graph || p->replay.graph_chunk != p->plan.chunk) spipe_priv_capture_run(p);
-    if (!p->replay.graph_failed) return cudaSuccess;
+    if (!p->program.replay.graph || p->program.replay.graph_chunk != p->plan.chunk)
+        spipe_priv_capture_run(p);
+    if (!p->program.replay.graph_failed) return cudaSuccess;
     c->best.replay = 0;
     spipe_priv_climb_on(p);
     return spipe_priv_use_setting(p, &c->now);
@@ -8845,10 +8843,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
-    if (e == cudaSuccess) e = cudaGraphLaunch(p->replay.graph, base);
+    if (e == cudaSuccess) e = cudaGraphLaunch(p->program.replay.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
-        memcpy(p->run.moved, p->replay.graph_moved, sizeof p->run.moved);
+        memcpy(p->run.moved, p->program.replay.graph_moved, sizeof p->run.moved);
         p->run.at.completed = p->run.num_batches;
         return;
     }
@@ -8861,7 +8859,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
-    spipe_priv_replay_t *t = &p->replay;
+    spipe_priv_replay_t *t = &p->program.replay;
     const spipe_failure_t failure = p->failure; /* the last run's, not the capture's */
     const size_t completed = p->run.at.completed;
     cudaGraph_t graph = NULL;
@@ -9317,7 +9315,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
-    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->replay));
+    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->program.replay));
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
@@ -9480,7 +9478,8 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_own_on(&p->owner, p, p->request.device);
-    p->replay.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
+    p->program.replay.compare_work =
+        spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
@@ -9547,7 +9546,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->program.replay));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;

@@ -14,7 +14,7 @@
                       1    0.928 ms   0.928 ms     1.00 x     1.00 x
                       4    0.491 ms   0.464 ms     1.89 x     2.00 x
                      16    0.428 ms   0.348 ms     2.17 x     2.67 x
-                     64    0.433 ms   0.319 ms     2.14 x     2.91 x
+                     64    0.606 ms   0.319 ms     1.53 x     2.91 x
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

@@ -10,13 +10,13 @@
                 wait long. Requests arrive at fixed times, whether or not a worker is free: clients
                 that ask only after an answer would hide the queue of a server that is too slow.
     Expect      (hostcuda) 480 requests, one each 0.03 ms, every third one urgent
-                without resources: 60 batches, 0.103 ms each to set up
-                  urgent  p50 0.509 ms, p95 0.640, p99 0.801
-                  others  p50 1.023 ms, p95 2.117, p99 2.249
+                without resources: 60 batches, 0.313 ms each to set up
+                  urgent  p50 ~0.634 ms, p95 ~0.927, p99 ~1.183
+                  others  p50 ~3.641 ms, p95 ~5.128, p99 ~5.236
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.245 ms, p95 0.540, p99 0.608
-                  others  p50 0.373 ms, p95 0.619, p99 0.656
-                at most 2432 KiB of device memory
+                  urgent  p50 ~0.220 ms, p95 ~0.508, p99 ~0.595
+                  others  p50 ~0.341 ms, p95 ~0.604, p99 ~0.655
+                at most ~3072 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */
 

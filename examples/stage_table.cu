@@ -9,16 +9,16 @@
     Mind        an element may be a row: thresholds of 32 scores, the entropy of 64 bytes. Sums that
                 go on from chunk to chunk are ordered, and keep the carry in a resident buffer.
     Expect      (hostcuda)
-                fill            right   0.022 ms   the limit is copies in
-                saxpy           right   0.030 ms   the limit is copies in
-                vector add      right   0.030 ms   the limit is copies in
-                busy            right   0.022 ms   the limit is copies in
-                Black-Scholes   right   0.047 ms   the limit is copies in
-                sums of float   right   0.022 ms   the limit is copies in
-                sums of uint32  right   0.022 ms   the limit is copies in
-                sums of uint64  right   0.022 ms   the limit is copies in
-                threshold       right   0.021 ms   the limit is copies in
-                byte entropy    right   0.017 ms   the limit is copies in
+                fill            right   0.028 ms   the limit is copies in
+                saxpy           right   0.044 ms   the limit is copies in
+                vector add      right   0.044 ms   the limit is copies in
+                busy            right   0.028 ms   the limit is copies in
+                Black-Scholes   right   0.072 ms   the limit is copies in
+                sums of float   right   0.029 ms   the limit is copies in
+                sums of uint32  right   0.029 ms   the limit is copies in
+                sums of uint64  right   0.029 ms   the limit is copies in
+                threshold       right   0.030 ms   the limit is copies in
+                byte entropy    right   0.026 ms   the limit is copies in
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 #include "streampipe_kernels.cuh"

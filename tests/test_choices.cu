@@ -373,7 +373,7 @@ static void test_plan_printed(void) {
     planned_free(&w);
 }
 
-/* ---- The climb -------------------------------------------------------------------------------- */
+/* ---- The climb ------------------------------------------------------------------------------- */
 
 /* A stage that takes as long as it is told, by the clock above and by hostcuda's. */
 typedef struct lazy {

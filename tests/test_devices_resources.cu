@@ -347,8 +347,8 @@ static void test_least_free(void) {
     world_new(&w, r, PINNED);
     world_new(&v, r, PINNED);
     v.d.hooks = NULL;
-    v.d.chunk = 10800;
-    v.d.depth = 4; /* 345,600 bytes, and 128 KiB: 47,000 are free */
+    v.d.chunk = 14900;
+    v.d.depth = 4; /* 476,800 bytes: 47,000 are free */
     w.d.chunk = w.d.depth = SPIPE_AUTO;
     SPIPE_CHECK(cudaSetDevice(devices[2]));
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
@@ -627,7 +627,7 @@ static void run_many(spipe_resources_t *r, unsigned seed, int kept_too, std::ato
 
 static void test_many(void) {
     enum {
-        FOR_ONE = LITTLE + (104 << 10) /* a kept pipeline has 128 KiB more than it needs */
+        FOR_ONE = LITTLE + LITTLE / 2 /* or two small ones */
     };
 
     spipe_resources_t *r = resources_new(FOR_ONE, FOR_ONE);

@@ -287,13 +287,13 @@ static void test_kept(void) {
 /* On a machine of 16 CPUs. */
 static spipe_plan_t planned(const spipe_desc_t *d, int kept) {
     spipe_priv_request_t r;
-    spipe_priv_way_t way;
+    const spipe_priv_setting_t nothing = {0, 0, 0};
     spipe_plan_t plan;
     memset((void *)&r, 0, sizeof r);
     SPIPE_CHECK(spipe_priv_request_begin(&r, d, kept, NULL));
     r.cpus = 16;
-    const spipe_priv_work_t w = spipe_priv_request_work(&r, -1.0);
-    (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
+    const spipe_priv_work_t w = spipe_priv_request_work(&r);
+    spipe_priv_guess(&r, &w, &nothing, &plan);
     return plan;
 }
 

@@ -201,16 +201,12 @@ static int lines_are_printable(int least) {
 static void test_reports(void) {
     static spipe_span_t spans[4000];
     spipe_timeline_t t = spipe_timeline_default();
-    spipe_costs_t costs;
     spipe_report_t r;
     spipe_plan_t plan;
     char row[64];
     int good = 1;
-    SPIPE_CHECK(spipe_costs_get(&costs, 0));
-    strcpy(costs.name, "mine\033[31m\n");
     spipe_desc_t d = describe(names[0].raw, zeros_stage);
     for (int k = 1; k < NUM_NAMES; ++k) spipe_add_stage(&d, names[k].raw, zeros_stage, NULL);
-    d.costs = &costs;
     d.timeline = &t;
     t.spans = spans;
     t.capacity = sizeof spans / sizeof *spans;
@@ -224,8 +220,7 @@ static void test_reports(void) {
         if (!strstr(text, row)) tap_note("no line with \"%s\"", row + 1);
         good &= strstr(text, row) != NULL;
     }
-    good &= strstr(text, "costs of mine?[31m?\n") != NULL;
-    tap_ok(good && lines_are_printable(20), "a printed report: names, costs and verdict");
+    tap_ok(good && lines_are_printable(20), "a printed report: names and verdict");
     f = text_begin();
     good = spipe_timeline_print(&t, f, 80) == cudaSuccess;
     text_end(f);
@@ -233,11 +228,10 @@ static void test_reports(void) {
         strstr(text, "\nstage 'clear?[' |") != NULL && strstr(text, "\nstage 'cut ?\?'  |") != NULL;
     tap_ok(good && lines_are_printable(10), "a timeline on the terminal");
     f = text_begin();
-    good = spipe_plan(&d, 0, &plan, NULL) == cudaSuccess &&
-           spipe_plan_print(&plan, f) == cudaSuccess && spipe_costs_print(&costs, f) == cudaSuccess;
+    good =
+        spipe_plan(&d, 0, &plan, NULL) == cudaSuccess && spipe_plan_print(&plan, f) == cudaSuccess;
     text_end(f);
-    good &= strstr(text, "; costs of mine?[31m?;") && strstr(text, "\ncosts of mine?[31m?\n");
-    tap_ok(good && lines_are_printable(15), "a printed plan, and costs");
+    tap_ok(good && lines_are_printable(5), "a printed plan");
 }
 
 int main(void) {

@@ -1,6 +1,9 @@
 /*  test_pinned_ring.cu -- the memory of slots: whatever a kept pipeline is set to, and whichever
-    candidate it tries, every buffer of every slot lies whole in its arena, apart from others. */
+    setting it tries, every buffer of every slot lies whole in its arena, apart from others. */
 #include "pipe_common.h"
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
 
 enum {
     CHUNK = 100000,
@@ -17,7 +20,7 @@ static int is_inside(const spipe_priv_memory_t *m, const unsigned char *at, size
 /* All slots' pinned twins: those that there should be, inside, and apart from each other. */
 static int slots_are_whole(const spipe_pipeline_t *pipeline, int in, int out) {
     const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
-    const size_t bytes = p->plan.chunk * p->plan.batch;
+    const size_t bytes = p->plan.chunk;
     const unsigned char *all[2 * SPIPE_MAX_DEPTH];
     size_t k, j, num = 0;
     for (k = 0; k < p->plan.depth; ++k) {
@@ -87,7 +90,7 @@ static void test_grow(size_t chunk, size_t threads) {
     }
 }
 
-/* ---- All candidates -------------------------------------------------------------------------- */
+/* ---- All settings ---------------------------------------------------------------------------- */
 
 typedef struct span {
     const unsigned char *from, *to;
@@ -114,7 +117,7 @@ static int are_apart(const span_t *s, size_t n, const unsigned char *arena, size
 
 static int layout_is_right(const spipe_priv_pipeline_t *p) {
     span_t device[SPIPE_MAX_DEPTH * 4], pinned[SPIPE_MAX_DEPTH * 4];
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     size_t k, on_device = 0, on_host = 0;
     int i;
     for (k = 0; k < p->plan.depth; ++k) {
@@ -131,62 +134,70 @@ static int layout_is_right(const spipe_priv_pipeline_t *p) {
            are_apart(pinned, on_host, p->memory.pinned, p->memory.pinned_bytes);
 }
 
-static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
-    (void)c;
-    (void)user;
-    return cudaSuccess;
+static cudaError_t copy(const spipe_chunk_t *c, void *user) {
+    const size_t bytes = c->count * *(const size_t *)user;
+    return cudaMemcpyAsync(c->data[1], c->data[0], bytes, cudaMemcpyDeviceToDevice, c->stream);
 }
 
-/* On hostcuda several candidates are near enough to the best one; on another machine it may be the
-   only one. */
-#if defined(__HOSTCUDA__)
 enum {
-    LEAST = 2
+    BYTES = 4 << 20,
+    RUNS = 60 /* more than a climb takes */
 };
-#else
-enum {
-    LEAST = 1
-};
-#endif
 
-/* Large arrays, so that chunks are large, too; nothing runs, so none of them is touched. */
-static void test_candidates(size_t elem_bytes) {
-    const size_t bytes = (size_t)64 << 20;
-    void *x = calloc(1, bytes), *y = malloc(bytes);
+/* Runs that climb: after each of them the layout is that of the setting that it tried. */
+static void test_settings(size_t elem_bytes, int memory) {
+    pipe_array_t x = pipe_array_new(BYTES, memory), y = pipe_array_new(BYTES, memory);
     spipe_desc_t d = spipe_desc_default();
-    spipe_pipeline_t *pipeline;
-    spipe_priv_pipeline_t *p;
-    size_t k, wrong = 0, largest = 0;
-    if (!x || !y) exit(99);
-    if (pipe_sanitized()) {
-        tap_skip("buffers of all candidates are apart", "each is an allocation there");
-        free(x);
-        free(y);
-        return;
-    }
-    d.count = bytes / elem_bytes;
-    spipe_add_input(&d, x, elem_bytes);
-    spipe_add_output(&d, y, elem_bytes);
+    spipe_report_t r;
+    spipe_pipeline_t *p;
+    size_t k, wrong = 0, changes = 0, before = 0;
+    pipe_randomise(x);
+    d.count = BYTES / elem_bytes;
+    d.staging = SPIPE_STAGING_COPY;
+    spipe_add_input(&d, x.at, elem_bytes);
+    spipe_add_output(&d, y.at, elem_bytes);
     spipe_add_temp(&d, elem_bytes);
-    spipe_add_stage(&d, "nothing", nothing, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(&pipeline, &d, NULL));
-    p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    for (k = 0; k < p->trial.num; ++k) {
-        SPIPE_CHECK(spipe_priv_use_way(p, k));
-        wrong += !layout_is_right(p);
-        if (largest < p->plan.chunk * elem_bytes) largest = p->plan.chunk * elem_bytes;
+    spipe_add_stage(&d, "copy", copy, &elem_bytes);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < RUNS; ++k) {
+        pipe_poison(y);
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
+        pipe_reads(y.at, BYTES);
+        wrong += memcmp(x.at, y.at, BYTES) != 0;
+        if (!pipe_sanitized()) /* there each buffer is an allocation */
+            wrong += !layout_is_right((const spipe_priv_pipeline_t *)(const void *)p);
+        changes += k > 0 && r.chunk != before;
+        before = r.chunk;
+        if (!r.trying) break;
     }
-    tap_ok(p->trial.num >= LEAST && wrong == 0,
-           "%zu candidates with chunks of up to %zu bytes, elements of %zu: buffers are apart",
-           p->trial.num, largest, elem_bytes);
-    SPIPE_CHECK(spipe_pipeline_destroy(pipeline));
-    free(x);
-    free(y);
+    tap_ok(changes > 0 && wrong == 0 && !r.trying && r.found > 0,
+           "%s, elements of %zu, %zu runs, whose chunk changes %zu times: right, buffers apart",
+           pipe_memory_names[memory], elem_bytes, k + 1, changes);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* Where one chunk is better, the climb tries a smaller one last, where another is, a larger one. */
+static void test_machines(void) {
+#if defined(__HOSTCUDA__)
+    static const char *const names[] = {"c1060", "k20c", "h200"};
+    size_t k;
+    for (k = 0; k < sizeof names / sizeof *names; ++k) {
+        const hostcuda_profile_t profile = hostcuda_profile(names[k]);
+        SPIPE_CHECK(hostcuda_set_profile(0, &profile));
+        test_settings(1, PIPE_PINNED);
+        test_settings(4096, PIPE_PINNED);
+    }
+#else
+    test_settings(1, PIPE_PINNED);
+#endif
+    test_settings(1, PIPE_PAGEABLE);
+    test_settings(4096, PIPE_PAGEABLE);
 }
 
 int main(void) {
-    test_candidates(1);
-    test_candidates(4096);
+    test_machines();
     test_grow(CHUNK, 1);
     test_grow(SPIPE_AUTO, 2);
     return tap_done();

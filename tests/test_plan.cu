@@ -36,7 +36,7 @@ typedef struct scene {
 
 static void scene_count(scene_t *s, double bytes) {
     const double most = s->pinned ? (double)MOST_PINNED : 4e9;
-    const size_t n = (size_t)((bytes < most ? bytes : most) / s->element);
+    const size_t n = (size_t)(fmin(bytes, most) / s->element);
     s->d.count = n > 0 ? n : 1;
 }
 

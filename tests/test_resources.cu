@@ -674,14 +674,14 @@ static void test_ended(int by_new) {
     (void)by_new;
     tap_skip("a thread ends in the middle", "with MinGW ends are not seen");
 #else
-    spipe_resources_t *r = resources_new(200 << 10, 64 << 10);
+    spipe_resources_t *r = resources_new(100 << 10, 64 << 10);
     pthread_t puller, waiter;
     world_t w, v;
     world_new(&w, r, PINNED, COUNT);
     world_new(&v, r, PINNED, COUNT);
     w.d.num_stages = 0;
     w.d.chunk = v.d.chunk = 4000;
-    w.d.depth = v.d.depth = 2; /* 64,000 bytes, and 128 KiB that a kept pipeline has more */
+    w.d.depth = v.d.depth = 2; /* 64,000 bytes */
     SPIPE_CHECK(spipe_pipeline_create(&pulled, &w.d, NULL));
     if (pthread_create(&puller, NULL, pull_one, &w) != 0) exit(99);
     while (usage_of(r).device_bytes == 0) usleep(200);
@@ -980,14 +980,14 @@ static void test_failed_streams(void) {
 
 /* A run that gets no memory is not under way. */
 static void test_refused_run(void) {
-    spipe_resources_t *r = resources_new(320 << 10, 64 << 10);
+    spipe_resources_t *r = resources_new(144 << 10, 64 << 10);
     spipe_pipeline_t *p, *q;
     spipe_chunk_t c;
     world_t w, v;
     int k, wrong = 0;
     world_new(&w, r, PINNED, COUNT);
     world_new(&v, r, PINNED, COUNT);
-    w.d.chunk = v.d.chunk = 5000; /* 80,000 bytes each, and 128 KiB that a kept pipeline has more */
+    w.d.chunk = v.d.chunk = 5000; /* 80,000 bytes each */
     w.d.depth = v.d.depth = 2;
     v.d.num_stages = 0;
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));

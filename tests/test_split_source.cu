@@ -253,16 +253,16 @@ static void test_threads_chosen(void) {
     for (kept = 0; kept < 2; ++kept) {
         spipe_desc_t d = describe(w, 1);
         spipe_priv_request_t r;
-        spipe_priv_way_t way;
+        const spipe_priv_setting_t nothing = {0, 0, 0};
         spipe_plan_t plan;
         memset((void *)&r, 0, sizeof r);
         d.chunk = 20;
         SPIPE_CHECK(spipe_priv_request_begin(&r, &d, kept, NULL));
         r.cpus = 16;
-        const spipe_priv_work_t made = spipe_priv_request_work(&r, -1.0);
-        (void)spipe_priv_request_plan(&r, &made, &way, 1, &plan);
-        tap_ok(plan.fill_threads + plan.drain_threads == 14 && plan.depth >= plan.fill_threads + 4,
-               "of 16 CPUs the plan takes 14 for any amount: %zu and %zu threads, %zu slots",
+        const spipe_priv_work_t made = spipe_priv_request_work(&r);
+        spipe_priv_guess(&r, &made, &nothing, &plan);
+        tap_ok(plan.fill_threads + plan.drain_threads >= 8 && plan.depth >= plan.fill_threads + 4,
+               "of 16 CPUs half work at least, for any amount: %zu and %zu threads, %zu slots",
                plan.fill_threads, plan.drain_threads, plan.depth);
     }
 }

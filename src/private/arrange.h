@@ -122,7 +122,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
         return cudaSuccess;
     }
-    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->program.replay));
     return spipe_priv_arrange(p);
 }
 
@@ -136,7 +136,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_use_setting(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_setting_t *setting) {
     spipe_priv_climb_t *c = &p->climb;
     if (c->arranged && spipe_priv_same_setting(setting, &c->taken)) return cudaSuccess;
-    if (p->request.apart) SPIPE_TRY(spipe_priv_drop_graph(&p->replay)); /* it names that memory */
+    if (p->request.apart)
+        SPIPE_TRY(spipe_priv_drop_graph(&p->program.replay)); /* it names that memory */
     spipe_priv_take_setting(p, setting);
     if (spipe_priv_arrange(p) == cudaSuccess) return cudaSuccess;
     (void)cudaGetLastError();
@@ -161,8 +162,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_setting(spipe_priv_pipeline_t *p) 
     }
     SPIPE_TRY(spipe_priv_use_setting(p, watched ? &c->best : &c->now));
     if (!p->plan.replay || watched) return cudaSuccess;
-    if (!p->replay.graph || p->replay.graph_chunk != p->plan.chunk) spipe_priv_capture_run(p);
-    if (!p->replay.graph_failed) return cudaSuccess;
+    if (!p->program.replay.graph || p->program.replay.graph_chunk != p->plan.chunk)
+        spipe_priv_capture_run(p);
+    if (!p->program.replay.graph_failed) return cudaSuccess;
     c->best.replay = 0;
     spipe_priv_climb_on(p);
     return spipe_priv_use_setting(p, &c->now);

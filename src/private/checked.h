@@ -262,7 +262,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
                                                     size_t num) {
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
     uint64_t hash = (uint64_t)14695981039346656037u, seen = hash;
-    const uint64_t saw = p->replay.work[stage].seen, before = p->replay.work[stage].enqueued;
+    const uint64_t saw = p->program.replay.work[stage].seen,
+                   before = p->program.replay.work[stage].enqueued;
     cudaError_t e;
     size_t k;
     if (!nodes) return cudaErrorMemoryAllocation;
@@ -274,8 +275,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     spipe_priv_hash(&seen, &c->count, sizeof c->count);
     spipe_priv_hash(&seen, &c->total, sizeof c->total);
     spipe_priv_hash(&seen, (const void *)c->data, (size_t)c->num_buffers * sizeof c->data[0]);
-    p->replay.work[stage].seen = seen;
-    p->replay.work[stage].enqueued = hash;
+    p->program.replay.work[stage].seen = seen;
+    p->program.replay.work[stage].enqueued = hash;
     if (saw != seen || before == hash) return e;
     return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, 0,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
@@ -297,8 +298,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                "not on another",
                                p->request.desc.stages[op->stage].name);
     }
-    if (e == cudaSuccess && p->replay.compare_work) {
-        e = p->replay.compare_work(p, op->stage, &at->slot->view, graph, nodes);
+    if (e == cudaSuccess && p->program.replay.compare_work) {
+        e = p->program.replay.compare_work(p, op->stage, &at->slot->view, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);

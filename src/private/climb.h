@@ -15,8 +15,7 @@ enum {
     SPIPE_PRIV_MOST_REPLAY = 1024 /* chunks of a run that may be replayed */
 };
 
-#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks ... */
-#define SPIPE_PRIV_CLIMB_FINE 1.22 /* ... and at the end, where no neighbour is better */
+#define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
 #define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
 #define SPIPE_PRIV_OUTSIDE                                                                         \
     0.10 /* of a run's time, besides the spread seen: the machine is
@@ -69,11 +68,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const spipe_priv_work_t *w,
                                          int move, spipe_priv_setting_t *to) {
     const spipe_priv_climb_t *c = &p->climb;
-    const double step = c->fine ? SPIPE_PRIV_CLIMB_FINE : SPIPE_PRIV_CLIMB_STEP;
+    const double step = SPIPE_PRIV_CLIMB_STEP;
     const size_t chunks = w->count / p->plan.chunk;
     *to = c->best;
     if (c->came >= 0 && c->came != SPIPE_PRIV_REPLAY && move == (c->came ^ 1)) return 0;
-    if (c->fine && move > SPIPE_PRIV_LARGER_CHUNK) return 0;
     switch (move) {
     case SPIPE_PRIV_SMALLER_CHUNK:
     case SPIPE_PRIV_LARGER_CHUNK:
@@ -86,7 +84,8 @@ SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const s
         return to->threads > 0;
     default:
         to->replay = !c->best.replay;
-        if (p->replay.graph_failed || chunks < 2 || chunks > SPIPE_PRIV_MOST_REPLAY) return 0;
+        if (p->program.replay.graph_failed || chunks < 2 || chunks > SPIPE_PRIV_MOST_REPLAY)
+            return 0;
         return (w->flags & SPIPE_PRIV_MAY_REPLAY) && c->came != SPIPE_PRIV_REPLAY;
     }
 }
@@ -106,10 +105,6 @@ SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
         if (spipe_priv_neighbour(p, &w, c->move, &c->now)) return;
         c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
         ++c->failed;
-        if (c->failed < SPIPE_PRIV_NUM_MOVES || c->fine) continue;
-        c->fine = 1;
-        c->failed = c->move = 0;
-        c->came = -1;
     }
     c->now = c->best;
     c->settled = 1;
@@ -146,7 +141,7 @@ SPIPE_PRIV_RARE void spipe_priv_watch_time(spipe_priv_climb_t *c, double seconds
     const double least = c->best_s * (1.0 - c->best_spread - SPIPE_PRIV_OUTSIDE);
     c->outside = seconds > most || seconds < least ? c->outside + 1 : 0;
     if (c->outside < 2) return;
-    c->settled = c->outside = c->tried = c->failed = c->fine = c->move = c->turns = 0;
+    c->settled = c->outside = c->tried = c->failed = c->move = c->turns = 0;
     c->best_s = 0.0;
     c->came = -1;
 }

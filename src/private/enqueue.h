@@ -38,10 +38,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
-    if (e == cudaSuccess) e = cudaGraphLaunch(p->replay.graph, base);
+    if (e == cudaSuccess) e = cudaGraphLaunch(p->program.replay.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
     if (e == cudaSuccess) {
-        memcpy(p->run.moved, p->replay.graph_moved, sizeof p->run.moved);
+        memcpy(p->run.moved, p->program.replay.graph_moved, sizeof p->run.moved);
         p->run.at.completed = p->run.num_batches;
         return;
     }
@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
-    spipe_priv_replay_t *t = &p->replay;
+    spipe_priv_replay_t *t = &p->program.replay;
     const spipe_failure_t failure = p->failure; /* the last run's, not the capture's */
     const size_t completed = p->run.at.completed;
     cudaGraph_t graph = NULL;

@@ -7,7 +7,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
-    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->replay));
+    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->program.replay));
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
@@ -170,7 +170,8 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     spipe_priv_own_on(&p->owner, p, p->request.device);
-    p->replay.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
+    p->program.replay.compare_work =
+        spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
@@ -237,7 +238,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    SPIPE_TRY(spipe_priv_drop_graph(&p->replay));
+    SPIPE_TRY(spipe_priv_drop_graph(&p->program.replay));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;

@@ -169,6 +169,22 @@ typedef struct spipe_priv_op {
     size_t elem_bytes, more;
 } spipe_priv_op_t;
 
+/* replay: a run as a graph; and what checked runs compare. */
+typedef struct spipe_priv_replay {
+    cudaGraphExec_t graph; /* the run as a graph, or NULL */
+    size_t graph_moved[2];
+    size_t graph_chunk;                               /* chunk of the plan that the graph replays */
+    int graph_failed;                                 /* 1 = it cannot be captured */
+    void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
+
+    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
+        uint64_t seen, enqueued;
+    } work[SPIPE_MAX_STAGES];
+
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
+                                cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
+} spipe_priv_replay_t;
+
 /* program: the operations of each slot on each of two kernel streams, written down once. */
 typedef struct spipe_priv_program {
     spipe_priv_op_t *ops;
@@ -183,6 +199,7 @@ typedef struct spipe_priv_program {
                                 for each, as the end of a batch says nothing of other slots */
     size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
     size_t checkpoint_from;  /* of these batches, the first that records an event */
+    spipe_priv_replay_t replay;
 } spipe_priv_program_t;
 
 /* Host work for one batch. */
@@ -259,25 +276,8 @@ typedef struct spipe_priv_climb {
     int num_runs, tried;            /* runs, and settings, since the climb began */
     int move, came;                 /* what is tried; the move that led to the best, or -1 */
     int failed;                     /* moves in a row that gained nothing */
-    int fine;                       /* 1 = chunk sizes nearby are tried, too */
     int settled, outside;           /* the climb is over; runs in a row of another time since */
 } spipe_priv_climb_t;
-
-/* replay: a run as a graph; and what checked runs compare. */
-typedef struct spipe_priv_replay {
-    cudaGraphExec_t graph; /* the run as a graph, or NULL */
-    size_t graph_moved[2];
-    size_t graph_chunk;                               /* chunk of the plan that the graph replays */
-    int graph_failed;                                 /* 1 = it cannot be captured */
-    void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-
-    struct { /* checked runs: of each stage's first chunk, as hashes; 0 = unknown */
-        uint64_t seen, enqueued;
-    } work[SPIPE_MAX_STAGES];
-
-    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, const spipe_chunk_t *c,
-                                cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
-} spipe_priv_replay_t;
 
 /* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
    others read it without. */
@@ -371,7 +371,6 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
     spipe_priv_climb_t climb;
-    spipe_priv_replay_t replay;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
     spipe_failure_t failure;

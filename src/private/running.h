@@ -347,7 +347,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_take_watcher(spipe_priv_pipeline_t *p) {
 /* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
-    const int replayed = p->plan.replay && p->replay.graph && !d->timeline;
+    const int replayed = p->plan.replay && p->program.replay.graph && !d->timeline;
     int begun;
     SPIPE_TRY(spipe_priv_take_watcher(p));
     begun = spipe_priv_begin_run(p) == cudaSuccess;
@@ -355,7 +355,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.timed_ms = 0.0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     if (begun && replayed)
-        p->replay.run_graph(p);
+        p->program.replay.run_graph(p);
     else if (begun)
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);

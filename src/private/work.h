@@ -155,7 +155,8 @@ SPIPE_PRIV_RARE double spipe_priv_root(double x) {
 }
 
 SPIPE_PRIV_RARE double spipe_priv_within(double x, double least, double most) {
-    return x > most ? most : x < least ? least : x;
+    if (x > most) return most;
+    return x < least ? least : x;
 }
 
 /* Bytes of an element that host threads copy into slots (out = 0), or out of them. */

@@ -4,8 +4,8 @@
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty.
 . tests/cli/tap.sh
 
-filter=$BUILD/examples/18_y4m_filter costs=$BUILD/examples/29_costs
-[ -x "$filter" ] && [ -x "$costs" ] || skip_all "the examples are not built"
+filter=$BUILD/examples/18_y4m_filter
+[ -x "$filter" ] || skip_all "the examples are not built"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 bad=$(printf 'x\033[2J\007\177\200\233\237y')
 
@@ -19,10 +19,4 @@ ok $? "(such bytes are found)"
 printf 'YUV4MPEG2 W8 H6 C%s\n' "$bad" | "$filter" negate >"$dir/out" 2>"$dir/err"
 grep -q 'the format is none of .* x?\[2J?????y' "$dir/err" && clean "$dir/err"
 ok $? "the format of a Y4M header: $(LC_ALL=C tr -cd ' -~' <"$dir/err" | cut -c 1-100)"
-
-"$costs" "$dir/costs" >"$dir/out" 2>"$dir/err" # measures, and writes the line
-LC_ALL=C sed "s/measured;/$(printf '%s' "$bad" | sed 's/\[/\\[/');/" "$dir/costs" >"$dir/other"
-! cmp -s "$dir/costs" "$dir/other" && "$costs" "$dir/other" >"$dir/out" 2>"$dir/err"
-grep -q 'costs of x?\[2J?????y' "$dir/out" && clean "$dir/out"
-ok $? "the name in a line of costs: $(LC_ALL=C tr -cd ' -~\n' <"$dir/out" | head -n 1)"
 done_testing

@@ -1,5 +1,5 @@
 /*  failures_scene.h -- a long run made out of bytes that fails on the device, or is stopped, and
-    what must be said to be whole of it. The reference knows what the host waits for, in batches; it
+    what must be said to be whole of it. The reference knows what the host waits for, in chunks; it
     looks at no stream, slot or event.
 
     The kernel of one chunk waits for a flag and fails then. The flag is raised when the host can
@@ -28,7 +28,7 @@ enum { /* what an array is, and what a source or a sink is */
 
 enum {
     FAILS_MAX_STAGES = 4,
-    FAILS_FAR = 16 /* batches whose ends are recorded at once, and such records that there are */
+    FAILS_FAR = 16 /* chunks whose ends are recorded at once, and such records that there are */
 };
 
 typedef struct fails_scene {
@@ -48,12 +48,12 @@ typedef struct fails_scene {
 /* What a run does with the scene: the plan's, and what follows from it. */
 typedef struct fails_run {
     const fails_scene_t *s;
-    size_t batch, depth, num, bad; /* chunks in a batch; slots; batches; the one that fails */
+    size_t depth, num, bad; /* slots; chunks; the one that fails */
     int fills, drains, direct, pins, zero_copy, breadth, counted;
     int at_once;      /* 1 = the bad one fails when it can, however far the host is */
     int settles;      /* 1 = the bad one waits until the host has seen what it can */
-    size_t last;      /* batch: the last whose stages are called before the host must wait */
-    size_t low, high; /* batches that the host has seen whole then: at once, and in the end */
+    size_t last;      /* chunk: the last whose stages are called before the host must wait */
+    size_t low, high; /* chunks that the host has seen whole then: at once, and in the end */
 } fails_run_t;
 
 /* ---- bytes to a scene ---------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static inline void fails_make_ends(fails_scene_t *s, fuzz_bytes_t *b) {
     for (i = 0; i < s->num_outs; ++i) s->open_ended &= s->outs[i] == FAILS_HOSTED;
 }
 
-/* Half of the runs are longer than what the host may be ahead of the GPU: 256 batches. */
+/* Half of the runs are longer than what the host may be ahead of the GPU: 256 chunks. */
 static inline void fails_make_sizes(fails_scene_t *s, fuzz_bytes_t *b) {
     static const size_t chunks[] = {8, 1, 3, 16, 40, 7, 64, 100};
     s->chunk = chunks[fuzz_pick(b, 8)];
@@ -106,7 +106,7 @@ static inline void fails_make(fails_scene_t *s, const unsigned char *data, size_
 #if defined(__HOSTCUDA__)
     s->prompt = s->what == FAILS_ON_DEVICE && fuzz_one_in(&b, 5);
 #endif
-    /* where slots may hold several chunks: pinned arrays, and nobody watches */
+    /* where nobody watches, the library may choose the number of slots */
     if (s->way == FUZZ_ONE_SHOT && fuzz_one_in(&b, 5)) s->depth = SPIPE_AUTO;
     if (s->what == FAILS_STOPPED && s->way == FUZZ_ENQUEUED) s->way = FUZZ_KEPT;
 }
@@ -129,7 +129,7 @@ static inline void fails_print(const fails_scene_t *s) {
 }
 
 /* ---- how far the host gets ----------------------------------------------------------------- */
-/* Batches counted whole, once the ends of those before `issued` are recorded and none after `bad`
+/* Chunks counted whole, once the ends of those before `issued` are recorded and none after `bad`
    is whole. The ends of 16 are recorded at once, by one event where copies out go through one
    stream, else by one for each slot; there are 16 events, and before one is used again the host
    waits for it. */
@@ -146,7 +146,7 @@ static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
     return whole;
 }
 
-/* The batch at whose end the host waits for the bad one, for want of events. */
+/* The chunk at whose end the host waits for the bad one, for want of events. */
 static inline size_t fails_recorded_last(const fails_run_t *r) {
     const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
     const size_t width = many ? r->depth : 1;
@@ -157,7 +157,7 @@ static inline size_t fails_least(size_t a, size_t b) { return a < b ? a : b; }
 
 static inline size_t fails_less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
-/* The last batch that comes as far as the copies out before the host has to wait for the bad one. A
+/* The last chunk that comes as far as the copies out before the host has to wait for the bad one. A
    slot is drained before it is written again, and filled when its copy in has ended. */
 static inline size_t fails_last(const fails_run_t *r) {
     const size_t k = r->bad, d = r->depth, group = k / d * d;
@@ -175,7 +175,7 @@ static inline size_t fails_last(const fails_run_t *r) {
     return fails_least(fails_least(last, out), r->num - 1);
 }
 
-/* What is counted when the copies out of so many batches are issued. */
+/* What is counted when the copies out of so many chunks are issued. */
 static inline size_t fails_counted(const fails_run_t *r, size_t issued) {
     if (!r->drains && !r->s->progress) return fails_recorded(r, issued);
     return fails_least(r->bad, fails_less(issued + (!r->drains || r->zero_copy), r->depth));
@@ -197,10 +197,9 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     int i;
     memset((void *)r, 0, sizeof *r);
     r->s = s;
-    r->batch = plan->batch;
     r->depth = plan->depth;
-    r->num = (s->num_chunks + r->batch - 1) / r->batch;
-    r->bad = s->bad / r->batch;
+    r->num = s->num_chunks;
+    r->bad = s->bad;
     r->breadth = s->schedule == SPIPE_BREADTH_FIRST;
     r->zero_copy = s->schedule == SPIPE_ZERO_COPY;
     for (i = 0; i < s->num_ins; ++i) {

@@ -52,9 +52,8 @@ typedef struct fails_world {
             fprintf(stderr, __VA_ARGS__);                                                          \
             fprintf(stderr, "\n");                                                                 \
             fails_print(&(w)->s);                                                                  \
-            fprintf(stderr, "  batch %zu, depth %zu, last %zu, low %zu, high %zu, called %zu\n",   \
-                    (w)->r.batch, (w)->r.depth, (w)->r.last, (w)->r.low, (w)->r.high,              \
-                    (w)->called);                                                                  \
+            fprintf(stderr, "  depth %zu, last %zu, low %zu, high %zu, called %zu\n",              \
+                    (w)->r.depth, (w)->r.last, (w)->r.low, (w)->r.high, (w)->called);              \
             abort();                                                                               \
         }                                                                                          \
     } while (0)
@@ -173,7 +172,7 @@ static cudaError_t fails_stage(const spipe_chunk_t *c, void *user) {
     const fails_part_t *part = (const fails_part_t *)user;
     fails_world_t *w = part->world;
     const fails_scene_t *s = &w->s;
-    const size_t last = fails_least((w->r.last + 1) * w->r.batch, s->num_chunks) - 1;
+    const size_t last = fails_least(w->r.last + 1, s->num_chunks) - 1;
     cudaError_t e = cudaSuccess;
     const int fails = w->armed && s->what == FAILS_ON_DEVICE;
     if (fails && c->index == s->bad && part->number == s->bad_stage) e = fails_launch_bad(w, c);

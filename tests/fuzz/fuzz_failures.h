@@ -50,18 +50,17 @@ static int fails_progress(const spipe_progress_t *p, void *user) {
 }
 
 /* ---- the outcome --------------------------------------------------------------------------- */
-static inline size_t fails_chunks(const fails_world_t *w, size_t batches) {
-    return fails_least(batches * w->r.batch, w->s.num_chunks);
+static inline size_t fails_chunks(const fails_world_t *w, size_t chunks) {
+    return fails_least(chunks, w->s.num_chunks);
 }
 
 /* The chunks that a message names hold the bad one, begin at the first that is not whole, and end
-   with one that the host may have come to: 2 x depth batches behind the last that it began, of
+   with one that the host may have come to: 2 x depth chunks behind the last that it began, of
    which breadth-first has depth more than stages were called for. */
 static inline void fails_check_range(const fails_world_t *w, const spipe_failure_t *f,
                                      int settled) {
     const fails_scene_t *s = &w->s;
-    const size_t begun = (w->begun + w->r.batch - 1) / w->r.batch,
-                 ahead = begun + (2 + (size_t)w->r.breadth) * w->r.depth,
+    const size_t begun = w->begun, ahead = begun + (2 + (size_t)w->r.breadth) * w->r.depth,
                  group = w->r.bad / w->r.depth * w->r.depth,
                  copied = w->r.breadth ? group + w->r.depth - 1 : w->r.bad; /* in, so far */
     const char *range = strstr(f->message, "in one of the chunks ");
@@ -75,8 +74,8 @@ static inline void fails_check_range(const fails_world_t *w, const spipe_failure
                 settled || !(w->r.drains || w->r.direct) ? from == f->chunks_whole
                                                          : from <= f->chunks_whole,
                 "%zu chunks are whole: %s", f->chunks_whole, f->message);
-    FAILS_CHECK(w, to + 1 >= fails_chunks(w, begun) && to < ahead * w->r.batch,
-                "%zu chunks were begun: %s", w->begun, f->message);
+    FAILS_CHECK(w, to + 1 >= fails_chunks(w, begun) && to < ahead, "%zu chunks were begun: %s",
+                w->begun, f->message);
     FAILS_CHECK(w, s->open_ended || to < s->num_chunks, "of %zu chunks: %s", s->num_chunks,
                 f->message);
     if (!s->prompt || s->open_ended) return;
@@ -107,9 +106,7 @@ static inline void fails_check_failed(const fails_world_t *w, cudaError_t e,
     } else if (w->r.counted) {
         fails_check_range(w, f, settled);
     }
-    fails_check_bytes(
-        w, r->count_done,
-        fails_least((w->begun + w->r.batch) / w->r.batch * w->r.batch * s->chunk, s->count));
+    fails_check_bytes(w, r->count_done, fails_least((w->begun + 1) * s->chunk, s->count));
 }
 
 /* All whose stages were called are whole, no more were begun than slots are ahead of what was told,

@@ -954,18 +954,12 @@ static inline void fuzz_refused(fuzz_world_t *w, const spipe_desc_t *d) {
                "refused, but only after %ld calls of the runtime", hostcuda_calls(NULL));
 }
 
-/* TODO part 2: zero-copy of an open end takes slots of 64 MiB, whatever the resources have. */
-static inline int fuzz_does_not_fit(const fuzz_scene_t *s) {
-    return s->schedule == SPIPE_ZERO_COPY && s->chunk == SPIPE_AUTO && s->open_ended;
-}
-
 /* Every other scene on one GPU has its memory, streams and threads from resources. */
 static inline spipe_resources_t *fuzz_resources(const fuzz_world_t *w, spipe_desc_t *d) {
     const fuzz_scene_t *s = w->scene;
     spipe_resources_limits_t l = spipe_resources_limits_default();
     spipe_failure_t f;
     if (s->salt % 2 || s->devices || s->damage || s->refused) return NULL;
-    if (fuzz_does_not_fit(s)) return NULL;
     l.device_bytes = (size_t)4 << 20;
     l.pinned_bytes = (size_t)4 << 20;
     l.threads = 1 + s->salt / 4 % 8;

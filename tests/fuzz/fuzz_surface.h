@@ -99,7 +99,6 @@ static inline fuzz_world_t *fuzz_world_beside(const unsigned char *data, size_t 
     fuzz_scene_t *s = w->scene;
     fuzz_make_surface(s, b);
     s->fault = NULL;
-    if (fuzz_does_not_fit(s)) s->chunk = 16;
     if (s->way == FUZZ_ENQUEUED) { /* it keeps its memory until it is destroyed */
         s->chunk = 16;
         s->depth = 2;

@@ -1,6 +1,6 @@
-/*  test_climb.cu -- on the modelled clock of hostcuda: after 40 runs a kept pipeline is as fast as the
-    best of a sweep over chunks and threads, on machines that nobody has fitted anything to; and when
-    the machine changes, it climbs again. */
+/*  test_climb.cu -- on the modelled clock of hostcuda: after 40 runs a kept pipeline is as fast as
+    the best of a sweep over chunks and threads, on machines that nobody has fitted anything to; and
+    when the machine changes, it climbs again. */
 #include "replaced.h"
 
 #include "hostcuda.h"

@@ -1,6 +1,6 @@
-/*  test_host_pages.cu -- GPUs that read host pages by themselves, as two of hostcuda's profiles model
-    them (not measured, after public reports): what the first bytes of the arrays show decides whether
-    they are left to the GPU or staged, and a mapped file is never slower than staged. */
+/*  test_host_pages.cu -- GPUs that read host pages by themselves, as two of hostcuda's profiles
+    model them (not measured, after public reports): what the first bytes of the arrays show decides
+    whether they are left to the GPU or staged, and a mapped file is never slower than staged. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 

@@ -6,7 +6,6 @@
 #include "streampipe.h"
 #include "streampipe_devices.h"
 #include "streampipe_files.h"
-#include "streampipe_measure.h"
 #include "streampipe_timeline.h"
 #include "streampipe_tools.h"
 #include "tap.h"
@@ -517,7 +516,7 @@ static void test_resources(void) {
     tap_ok(went_well(), "resources are freed on their own GPUs");
 }
 
-/* ---- Files, costs, tools: GPU 0's, or nobody's ----------------------------------------------- */
+/* ---- Files, tools: GPU 0's, or nobody's ------------------------------------------------------ */
 static void test_files(const std::string &folder) {
     const std::string from = folder + "/from", to = folder + "/to";
     spipe_file_t in, out;
@@ -554,8 +553,6 @@ static void test_tools(const std::string &folder, FILE *null) {
     spipe_report_t r;
     spipe_plan_t plan;
     spipe_device_t facts;
-    spipe_costs_t costs;
-    char line[SPIPE_COSTS_LINE_BYTES];
     spipe_desc_t d = plain();
     cudaStream_t streams[2];
     use(1);
@@ -568,12 +565,6 @@ static void test_tools(const std::string &folder, FILE *null) {
     tap_ok(went_well() && checkup.device.device == 1, "the doctor examines a stream's own GPU");
     CALL(spipe_device_get(&facts, 1));
     tap_ok(went_well() && facts.device == 1, "facts of another GPU");
-    CALL(spipe_costs_get(&costs, 1));
-    CALL(spipe_costs_print(&costs, null));
-    CALL(spipe_costs_write(&costs, 1, line, sizeof line));
-    CALL(spipe_costs_read(&costs, 1, line));
-    CALL(spipe_costs_measure(&costs));
-    tap_ok(went_well(), "costs of another GPU, and measured ones");
     t.spans = spans;
     t.capacity = 1000;
     d.timeline = &t;
@@ -614,12 +605,9 @@ static std::set<std::string> functions_of(const char *header) {
 }
 
 static void test_all(void) {
-    static const char *const headers[] = {"streampipe.h",
-                                          "extras/streampipe_devices.h",
-                                          "extras/streampipe_files.h",
-                                          "extras/streampipe_measure.h",
-                                          "extras/streampipe_timeline.h",
-                                          "extras/streampipe_tools.h"};
+    static const char *const headers[] = {
+        "streampipe.h", "extras/streampipe_devices.h", "extras/streampipe_files.h",
+        "extras/streampipe_timeline.h", "extras/streampipe_tools.h"};
     for (const char *header : headers) {
         std::string missing;
         const std::set<std::string> names = functions_of(header);

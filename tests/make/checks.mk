@@ -99,20 +99,19 @@ LEFT_OUT_both   += $(addprefix examples/systems/,arr_coc ddp_train) examples/sta
 LEFT_OUT_both   += $(addprefix tests/cli/,course.sh expected.sh times.sh)
 # One thread looks at arguments, texts and figures, before a run or after it; it starts none that test_pipeline
 # does not start as well. AddressSanitizer has all of them, and the plain build.
-LEFT_OUT_thread := $(addprefix tests/test_,arguments limits mistakes costs_odd tools)
-LEFT_OUT_thread += $(addprefix tests/host/test_,doctor model hostcuda_clock published_table)
+LEFT_OUT_thread := $(addprefix tests/test_,arguments limits mistakes tools)
+LEFT_OUT_thread += $(addprefix tests/host/test_,doctor hostcuda_clock published_table)
 # 43 CPU seconds, nearly all in its own kernel; what a watched run does in threads is also in
 # test_verdict_clock, test_nvtx, test_names and example 21, which stay.
 LEFT_OUT_thread += tests/test_verdict
-# What may be pinned and what costs may be measured; with what is short tests/cli/scarce.sh runs eight of
-# the others. test_choices asks which of several ways a pipeline takes: 50 CPU seconds in its kernels and in
-# threads that test_pipeline and test_staging have as well.
-LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
+# What may be pinned; with what is short tests/cli/scarce.sh runs eight of the others. test_choices asks which of
+# several ways a pipeline takes: 50 CPU seconds in its kernels and in threads that test_pipeline and test_staging have as well.
+LEFT_OUT_thread += tests/test_choices tests/host/test_few_pins
 # Lessons without a pipeline: all threads are hostcuda's, and its own tests have those. The others without
 # one, which take less time, stay.
 LEFT_OUT_thread += $(addprefix examples/,10_priorities 12_pitfalls)
 # They print what test_published_table and test_plan check, from pipelines like those of the others.
-LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table 29_costs)
+LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table 29_guess_and_climb)
 # Streams and events of their own, without a thread: test_streams, test_hostcuda and examples 2 and 11 have both.
 LEFT_OUT_thread += $(addprefix examples/,01_streams 15_requests)
 # Nearly all in their own kernels, 30 CPU seconds. What their pipelines do in threads: a graph of stages is in test_stages, an
@@ -121,11 +120,11 @@ LEFT_OUT_thread += $(addprefix examples/,01_streams 15_requests)
 LEFT_OUT_thread += $(addprefix examples/,09_issue_order 17_vision 20_graph_replay 24_main_job 26_ready_stages)
 # Options, sizes and refusals of two programs: test_fuzz_readers has their readers, demo.sh maps a file, and example 18 runs.
 LEFT_OUT_thread += $(addprefix tests/cli/,entropy_map.sh y4m_filter.sh)
-# Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
+# Figures, settings and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
 # test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
 # tests in six surroundings; ThreadSanitizer has it.
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict plan kernels_reductions devices)
-LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
+LEFT_OUT_address += $(addprefix examples/,16_inference 19_doctor 28_published_table)
 # Runs beside others, and on several GPUs: both tortures and test_resources have their memory, ThreadSanitizer them.
 LEFT_OUT_address += $(addprefix tests/test_,beside devices_resources)
 # Times on the modelled clock, of pipelines and kernels that the others have as well.
@@ -185,7 +184,7 @@ build-all: build-tests build-examples
 # On a GPU programs run one after another. Without one they take all processors, the longest first and the tests of
 # the library last, as those are short; only what counts the processors, or
 # measures how fast they are, runs before them, alone.
-TIMING   := $(addprefix run/,tests/test_costs $(if $(SAN),,tests/cli/loader.sh))
+TIMING   := $(addprefix run/,$(if $(SAN),,tests/cli/loader.sh))
 RUNS     := $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) \
     $(filter $(TESTS),$(RUN_TESTS)) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))

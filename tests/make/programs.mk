@@ -118,7 +118,7 @@ endif
 
 # Each is compiled alone and runs for less than a second: not optimised, it takes half of its 2.5 to 5 CPU seconds.
 # What an optimiser would warn of in them the sanitizers' builds show, and `make platforms` takes for an error.
-LIGHT := $(addprefix tests/,test_misused_objects test_arguments test_errors test_costs_odd test_staging host/test_nvtx \
+LIGHT := $(addprefix tests/,test_misused_objects test_arguments test_errors test_staging host/test_nvtx \
     fuzz/test_fuzz_readers torture/test_races)
 ifeq ($(BACKEND)$(SAN)$(origin OPT),hostfile)
 $(patsubst %,$(BUILD)/%.o,$(wildcard $(LIGHT:=.c))): CFLAGS += -O0

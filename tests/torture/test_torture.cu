@@ -65,13 +65,11 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
 }
 
 /* Whether a kept pipeline may have taken a fault without a word: it goes on without a graph, and
-   with one way only where another cannot be arranged or there is no room for it. */
-static int may_give_up(const spipe_pipeline_t *pipeline, const fault_t &f, int way) {
+   with the best setting where another cannot be arranged; then its climb is over. */
+static int may_give_up(const spipe_pipeline_t *pipeline, int way) {
     const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
-    const int memory = f.what == "cudaMalloc" || f.what == "cudaHostAlloc";
     if (!p) return 0;
-    if (way == WAY_REPLAYED && p->trial.graph_failed) return 1;
-    return p->trial.num == 1 && (memory || p->trial.over);
+    return (way == WAY_REPLAYED && p->program.replay.graph_failed) || p->climb.settled;
 }
 
 /* Runs of a pipeline that is there; 0 when the scenario cannot go on. */
@@ -85,7 +83,7 @@ static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int 
         poison(&r);
         const cudaError_t e = spipe_pipeline_run(p, &r);
         /* after a failed run one more, at once */
-        going = judge(w, f, e, &r, 1, before > 0 || may_give_up(p, f, way));
+        going = judge(w, f, e, &r, 1, before > 0 || may_give_up(p, way));
         if (e != cudaSuccess && !broken && k + 1 == runs) ++runs;
     }
     return going;
@@ -129,7 +127,7 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     arm(f);
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     while (cudaSetDevice(0) != cudaSuccess) (void)cudaGetLastError(); /* the fault was this one's */
-    going = judge(w, f, e, &r, 0, may_give_up(p, f, way)) && run_some(w, p, f, way, runs, COUNT);
+    going = judge(w, f, e, &r, 0, may_give_up(p, way)) && run_some(w, p, f, way, runs, COUNT);
     for (i = 0; i < 2 && going && way == WAY_CHANGED; ++i) {
         going = move_host(w, p, f, &others[i]) && run_some(w, p, f, way, 1, COUNT);
     }
@@ -162,7 +160,7 @@ static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
     fuzz_start(w, COUNT);
     arm(f);
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
-    going = judge(w, f, e, &r, 0, may_give_up(p, f, WAY_ENQUEUED));
+    going = judge(w, f, e, &r, 0, may_give_up(p, WAY_ENQUEUED));
     for (k = 0; k < 3 && going; ++k) {
         const long before = hostcuda_fail_fired() + torture_fired.load();
         fuzz_start(w, COUNT);
