@@ -3397,8 +3397,8 @@ SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe
     return w->hosted_in + (copied ? w->pageable_in : 0.0);
 }
 
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
-   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so
+   that each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
@@ -4610,7 +4610,8 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t found,
                                               spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const size_t cpus = r->cpus, ways = (in > 0.0) + (out > 0.0), asked = r->desc.threads;
+    const size_t cpus = r->cpus, asked = r->desc.threads;
+    const size_t ways = (size_t)(in > 0.0) + (size_t)(out > 0.0);
     const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
     size_t all =
         cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;
@@ -8307,7 +8308,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
     const spipe_plan_t *plan = &p->plan;
     const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
     const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_LONG_RUN;
-    const size_t ways = (plan->fill_threads > 0) + (plan->drain_threads > 0);
+    const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
     if (!(w->flags & SPIPE_PRIV_AT_ONCE) || chunks >= rounds * plan->depth) return 0;

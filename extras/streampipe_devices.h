@@ -110,9 +110,9 @@ SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void
     r          out     the resources, NULL on error; free them with spipe_resources_destroy.
     list       in      device numbers, each once; NULL for all devices.
     num        in      1 .. SPIPE_MAX_DEVICES; 0 with NULL.
-    limits     in      NULL for the default. device_bytes and pinned_bytes are per GPU, threads are for
-                       all GPUs together. On a host with several NUMA nodes pin the memory of each
-                       GPU from a process on its node (numactl).
+    limits     in      NULL for the default. device_bytes and pinned_bytes are per GPU, threads are
+                       for all GPUs together. On a host with several NUMA nodes a process for each
+                       node, bound to it (numactl), may be faster.
     failure    out     what is wrong, in words; may be NULL.
     Returns    as spipe_resources_create, for the first GPU on which it fails; then all is freed.
                cudaErrorInvalidValue for a bad list, cudaErrorInvalidDevice for no such device.

@@ -293,7 +293,7 @@ static spipe_plan_t planned(const spipe_desc_t *d, int kept) {
     SPIPE_CHECK(spipe_priv_request_begin(&r, d, kept, NULL));
     r.cpus = 16;
     const spipe_priv_work_t w = spipe_priv_request_work(&r);
-    spipe_priv_guess(&r, &w, &nothing, &plan);
+    spipe_priv_make_plan(&r, &w, &nothing, &plan);
     return plan;
 }
 

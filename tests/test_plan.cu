@@ -1,6 +1,6 @@
-/*  test_plan.cu -- what the library guesses for a first run, on several hundred random descriptions:
-    it keeps what the user fixed, it stays within the memory, it says why, it says the same twice, and
-    more data does not make chunks smaller. Nothing is run. */
+/*  test_plan.cu -- what the library guesses for a first run, on several hundred random
+    descriptions: it keeps what the user fixed, it stays within the memory, it says why, it says the
+    same twice, and more data does not make chunks smaller. Nothing is run. */
 #include "pipe_common.h"
 
 #include <math.h>
@@ -9,7 +9,6 @@ enum {
     MOST_PINNED = 8 << 20 /* bytes; of pageable arrays the guess never looks at the memory */
 };
 
-static unsigned char pageable_at;
 static unsigned char *pinned_at;
 
 static cudaError_t no_stage(const spipe_chunk_t *, void *) { return cudaSuccess; }
@@ -50,7 +49,7 @@ static scene_t random_scene(int pinned, int kept) {
     s.pinned = pinned;
     s.kept = kept;
     s.element = (double)(in > out ? in : out);
-    spipe_add_input(&s.d, pinned ? pinned_at : &pageable_at, in);
+    spipe_add_input(&s.d, pinned ? pinned_at : (void *)((uintptr_t)3 << 40), in);
     spipe_add_output(&s.d, pinned ? pinned_at + MOST_PINNED : (void *)((uintptr_t)1 << 40), out);
     if (pipe_random() % 3 == 0) spipe_add_temp(&s.d, 4);
     for (; stages > 0; --stages) {
@@ -109,10 +108,10 @@ static double slot_bytes(const scene_t *s, const spipe_plan_t *plan) {
 }
 
 static void tell(const char *what, const scene_t *s, const spipe_plan_t *plan) {
-    tap_note("%s: %s, %s, %zu elements of %g bytes, %d buffers, %d stages, halo %zu %zu, slots %g:",
-             what, s->pinned ? "pinned" : "pageable", s->kept ? "kept" : "once", s->d.count,
-             s->element, s->d.num_buffers, s->d.num_stages, s->d.buffers[0].halo_before,
-             s->d.buffers[0].halo_after, slot_bytes(s, plan));
+    const char *memory = s->pinned ? "pinned" : "pageable";
+    tap_note("%s: %s, kept %d, %zu elements of %g bytes, %d buffers, %d stages, halo %zu %zu:",
+             what, memory, s->kept, s->d.count, s->element, s->d.num_buffers, s->d.num_stages,
+             s->d.buffers[0].halo_before, s->d.buffers[0].halo_after);
     (void)spipe_plan_print(plan, stdout);
 }
 

@@ -339,7 +339,7 @@ static spipe_plan_t planned_on_few_cpus(int sink, int source, int shared) {
     SPIPE_CHECK(spipe_priv_device_facts(&r.facts, r.device));
     r.cpus = 4;
     const spipe_priv_work_t w = spipe_priv_request_work(&r);
-    spipe_priv_guess(&r, &w, &nothing, &plan);
+    spipe_priv_make_plan(&r, &w, &nothing, &plan);
     return plan;
 }
 

@@ -260,7 +260,7 @@ static void test_threads_chosen(void) {
         SPIPE_CHECK(spipe_priv_request_begin(&r, &d, kept, NULL));
         r.cpus = 16;
         const spipe_priv_work_t made = spipe_priv_request_work(&r);
-        spipe_priv_guess(&r, &made, &nothing, &plan);
+        spipe_priv_make_plan(&r, &made, &nothing, &plan);
         tap_ok(plan.fill_threads + plan.drain_threads >= 8 && plan.depth >= plan.fill_threads + 4,
                "of 16 CPUs half work at least, for any amount: %zu and %zu threads, %zu slots",
                plan.fill_threads, plan.drain_threads, plan.depth);

@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
     const spipe_plan_t *plan = &p->plan;
     const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
     const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_LONG_RUN;
-    const size_t ways = (plan->fill_threads > 0) + (plan->drain_threads > 0);
+    const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
     if (!(w->flags & SPIPE_PRIV_AT_ONCE) || chunks >= rounds * plan->depth) return 0;

@@ -91,7 +91,8 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t found,
                                               spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const size_t cpus = r->cpus, ways = (in > 0.0) + (out > 0.0), asked = r->desc.threads;
+    const size_t cpus = r->cpus, asked = r->desc.threads;
+    const size_t ways = (size_t)(in > 0.0) + (size_t)(out > 0.0);
     const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
     size_t all =
         cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;

@@ -167,8 +167,8 @@ SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe
     return w->hosted_in + (copied ? w->pageable_in : 0.0);
 }
 
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so that
-   each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so
+   that each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
