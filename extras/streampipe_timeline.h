@@ -383,8 +383,7 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
         if (s && cudaEventRecord(timed->end, op->stream) == cudaSuccess) ++rec->num_ops;
     }
 #if defined(SPIPE_NVTX)
-    spipe_priv_range(p,
-                     kind == SPIPE_SPAN_STAGE ? p->request.desc.stages[op->stage].name
+    spipe_priv_range(kind == SPIPE_SPAN_STAGE ? p->request.desc.stages[op->stage].name
                                               : spipe_priv_span_name((spipe_span_kind_t)kind),
                      batch, after);
 #endif
@@ -399,8 +398,7 @@ SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pr
     spipe_span_t *s;
     if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;
 #if defined(SPIPE_NVTX)
-    spipe_priv_range(p,
-                     t->what == SPIPE_PRIV_HOST ? p->request.desc.stages[t->stage].name
+    spipe_priv_range(t->what == SPIPE_PRIV_HOST ? p->request.desc.stages[t->stage].name
                                                 : spipe_priv_span_name(kinds[t->what]),
                      t->batch, after);
 #endif
