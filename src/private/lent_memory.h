@@ -165,7 +165,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
                              m->device_bytes, m->pinned_bytes, p->plan.depth,
-                             p->plan.chunk * p->plan.batch, r->device.bytes, r->pinned.bytes,
+                             p->plan.chunk, r->device.bytes, r->pinned.bytes,
                              r->device.used, r->pinned.used);
 }
 

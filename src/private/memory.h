@@ -85,13 +85,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_ticket_place(size_t end) { return (end + 15) &
 
 SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p,
                                                   const spipe_priv_slot_t *slot, int i) {
-    const size_t bytes = p->plan.chunk * p->plan.batch * p->request.desc.buffers[i].elem_bytes;
+    const size_t bytes = p->plan.chunk * p->request.desc.buffers[i].elem_bytes;
     return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
@@ -133,7 +133,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;
-    const size_t elements = p->plan.chunk * p->plan.batch;
+    const size_t elements = p->plan.chunk;
     size_t k;
     int i;
     m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
@@ -182,7 +182,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
+/* Touches the pinned arena: one thread takes ten times as long as the workers. In working.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Allocates so many bytes, aligned to a page, and to a huge page if there is room for one; *base:
@@ -223,7 +223,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch,
+                             bytes, of, p->plan.depth, p->plan.chunk,
                              cudaGetErrorString(e), also);
 }
 
@@ -282,8 +282,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     return e;
 }
 
-/* What stages on the device see of each slot; only count and position change from batch to batch.
- */
+/* What stages on the device see of each slot; only count and position change from chunk to
+   chunk. */
 SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;

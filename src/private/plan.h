@@ -85,7 +85,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
 SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
-    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* by several GPUs */
+    const int shared = p->desc->hooks && p->desc->hooks->next_chunk; /* by several GPUs */
     const int paid = (w->flags & SPIPE_PRIV_PAID) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;

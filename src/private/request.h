@@ -197,7 +197,7 @@ SPIPE_PRIV_RARE void spipe_priv_read_in_pieces(spipe_priv_pipeline_t *p) {
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_buffer_desc_t *b = &d->buffers[i];
         if (b->kind != SPIPE_SOURCE_AT || b->on_device || b->halo_before || b->halo_after) continue;
-        if (p->run.batch_elems * b->elem_bytes <= SPIPE_PRIV_PIECE) continue;
+        if (p->plan.chunk * b->elem_bytes <= SPIPE_PRIV_PIECE) continue;
         b->on_device = SPIPE_PRIV_IN_PIECES;
     }
 }

@@ -72,7 +72,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1; /* until everything is arranged */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    SPIPE_TRY(spipe_priv_create_queues(p));
+    p->steer.found = 0; /* it was of another plan */
+    spipe_priv_make_workers(p);
     SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));
@@ -92,10 +93,8 @@ SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
         if (device > most_device) most_device = device;
         if (pinned > most_pinned) most_pinned = pinned;
     }
-    if (spipe_priv_create_queues(p) == cudaSuccess &&
-        spipe_priv_grow_arenas(p, most_device, most_pinned) == cudaSuccess) {
-        return;
-    }
+    spipe_priv_make_workers(p);
+    if (spipe_priv_grow_arenas(p, most_device, most_pinned) == cudaSuccess) return;
     (void)cudaGetLastError();
     spipe_priv_failure_clear(&p->failure);
     p->trial.num = 1;

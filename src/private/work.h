@@ -69,7 +69,7 @@ typedef struct spipe_priv_work {
 
 SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
                                                 const spipe_device_t *facts) {
-    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
+    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY;
     int i, chains = 0;
     if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
@@ -88,7 +88,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
 /* Flags that sizes and callbacks decide. */
 SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
     const int watched = d->checked || d->progress != NULL;
-    const int shared = d->hooks && d->hooks->next_batch;
+    const int shared = d->hooks && d->hooks->next_chunk;
     if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
@@ -180,7 +180,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
                                                      const spipe_priv_array_t *arrays, int kept,
                                                      size_t cpus) {
-    const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
+    const int shared = d->hooks && d->hooks->next_chunk; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
