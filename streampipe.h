@@ -639,6 +639,9 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
 
 /* Enqueues a stage's work for one chunk on chunk->stream; does not wait. If it returns anything but
    cudaSuccess, the run stops and returns that. A host stage does the work itself, on host memory.
+   Stages on the GPU are called by one thread at a time. Where host threads fill or drain slots that
+   is not always the same thread (desc.stages_on_caller: the one that called run), and a chunk that
+   is ready may come before an older one, unless a stage is ordered.
    In C++ this function and those below may throw, on any thread: the run ends as after an error,
    and the call that began the run throws the exception again. (Not if this header is compiled as C
    or without exceptions.) These functions must return or throw; they must not be left by longjmp
@@ -809,6 +812,10 @@ typedef struct spipe_desc {
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
                                         others returns cudaErrorNotReady at once (default: 0) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
+    int blocking;         /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
+                             use no CPU; it may take longer (default: 0) */
+    int stages_on_caller; /* 1 = stages on the GPU are called by the thread that called run and by
+                             no other (default: 0) */
     int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */
     spipe_devices_t devices;           /* (default: the current one) */
@@ -1416,8 +1423,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
-    int late;            /* counts workers that came late to a task, see spipe_priv_park */
+    double busy_until;   /* until then, other programs want every CPU: see spipe_priv_wait_awake */
     long process;        /* that made it */
 };
 
@@ -1517,14 +1523,16 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for 20 us, which Linux makes about 0.1 ms. select ends a thread that was cancelled, which
-   must not happen in a run. */
-SPIPE_PRIV_RARE void spipe_priv_nap(void) {
+/* Sleeps for so many microseconds, which Linux makes about 0.1 ms more. select ends a thread that was
+   cancelled, which must not happen in a run. */
+SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)
+    (void)us;
     spipe_priv_give_up_cpu();
 #else
-    struct timeval shortest = {0, 20};
+    struct timeval shortest = {0, 0};
     const int cancels = spipe_priv_hold_off_cancel();
+    shortest.tv_usec = us;
     (void)select(0, NULL, NULL, NULL, &shortest);
     spipe_priv_let_cancel(cancels);
 #endif
@@ -1535,35 +1543,6 @@ SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
     const double began = spipe_priv_seconds();
     spipe_priv_give_up_cpu();
     return spipe_priv_seconds() - began;
-}
-
-/* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
-   take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
-   yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
-   their own threads and took more than twice as long. So this sleeps instead, for 32 times as long
-   as the second yield took. *busy_until is 0 at first, then the end of that time, or of the last
-   long yield. */
-SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
-    const double began = spipe_priv_seconds();
-    double took;
-    if (began < *busy_until) {
-        spipe_priv_nap();
-        return;
-    }
-    took = spipe_priv_timed_yield();
-    if (took > 1e-3) *busy_until = began + (began - *busy_until < 0.1 ? 32.0 : 1.0) * took;
-}
-
-/* Waits awake until *woken is set, for 0.3 ms at most, because a thread that sleeps runs only 22 us
-   after it is woken. Ends early if a yield takes long: then another thread wants this CPU. Returns
-   1 if the thread was without its CPU for more than a millisecond, else 0. */
-SPIPE_PRIV_RARE int spipe_priv_spin(const int *woken) {
-    double waited = 0.0, took = 0.0;
-    while (!SPIPE_PRIV_LOAD(*woken) && took < 20e-6 && waited < 300e-6) {
-        took = spipe_priv_timed_yield();
-        waited += took;
-    }
-    return took > 1e-3;
 }
 
 /* ---- src/private/errors.h ---- */
@@ -2084,10 +2063,15 @@ SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
 /* ---- src/private/events.h ---- */
 /* ---- 5 events ------------------------------------------------------------------------------
    Untimed events, pools of them, timers. Uses threads, objects. */
-SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
-    if (!event) return cudaErrorInvalidValue;
+/* blocking: 1 = who waits for it sleeps. */
+SPIPE_API cudaError_t spipe_priv_make_event(cudaEvent_t *event, int blocking) {
+    const unsigned flags = blocking ? cudaEventBlockingSync : 0;
     *event = NULL;
-    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming | flags));
+}
+
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
+    return event ? spipe_priv_make_event(event, 0) : cudaErrorInvalidValue;
 }
 
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
@@ -2561,6 +2545,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
 /* ---- 9 describe: hooks ---------------------------------------------------------------------
    What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
+struct spipe_priv_slot;
 
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
@@ -2576,12 +2561,12 @@ typedef enum spipe_priv_reading {
 typedef struct spipe_priv_hooks {
     /* Several GPUs: called in place of spipe_run's own code. */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report, spipe_priv_visit_t *visit);
-    /* Several GPUs: position in the whole of the next batch that this GPU does. */
-    size_t (*next_batch)(struct spipe_priv_pipeline *p);
+    /* Several GPUs: the number of the next chunk that this GPU does; SPIPE_AUTO = none. */
+    size_t (*next_chunk)(struct spipe_priv_pipeline *p);
     /* And what became of reading the sources for it. */
-    void (*batch_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
+    void (*chunk_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
     void *user;
-    /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
+    /* Tests: called before a GPU asks for a chunk (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
     /* Several GPUs with resources: has `take` take the memory of all of them at once. */
     cudaError_t (*gather)(struct spipe_priv_pipeline *p, spipe_priv_take_fn take);
@@ -2599,7 +2584,7 @@ typedef struct spipe_priv_watcher {
     size_t stamp; /* SPIPE_PRIV_STAMP */
     int taken;    /* 1 = a run notifies it */
     void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
-                   const void *about, size_t batch, int after);
+                   const void *about, const struct spipe_priv_slot *slot, int after);
 } spipe_priv_watcher_t;
 
 /* Whether a timeline was begun, so that its watcher may be called. */
@@ -3362,7 +3347,7 @@ SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
 SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
                                                      const spipe_priv_array_t *arrays) {
-    const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
+    const int shared = d->hooks && d->hooks->next_chunk; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
@@ -3457,15 +3442,7 @@ typedef enum spipe_priv_path {
     SPIPE_PRIV_PATH_ZERO_COPY /* used where it is */
 } spipe_priv_path_t;
 
-/* When a staged slot may be filled again. */
-typedef enum spipe_priv_refill {
-    SPIPE_PRIV_REFILL_NEVER,      /* nothing is filled */
-    SPIPE_PRIV_REFILL_COPIED_IN,  /* when it was copied to the device */
-    SPIPE_PRIV_REFILL_CHUNK_DONE, /* when the stages, which read it in place, are done */
-    SPIPE_PRIV_REFILL_DRAINED     /* when it has also been drained */
-} spipe_priv_refill_t;
-
-/* The steps of a batch. */
+/* The steps of a chunk. */
 typedef enum spipe_priv_step {
     SPIPE_PRIV_STEP_IN,
     SPIPE_PRIV_STEP_OUT,
@@ -3478,24 +3455,25 @@ enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
-    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
+    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
-    SPIPE_PRIV_GUARD = 256,    /* bytes */
-    SPIPE_PRIV_QUEUE = 512,    /* > tasks that can wait at once: depth x (host stages + 1) */
-    SPIPE_PRIV_POSITIONS = 512 /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
+    SPIPE_PRIV_GUARD = 256, /* bytes */
+    SPIPE_PRIV_MOST_WORKERS = 3 * SPIPE_MAX_THREADS
 };
 
 /* route: paths of buffers, and the stages as steps on streams. Follows from request and plan. */
 typedef struct spipe_priv_route {
     spipe_priv_path_t path[SPIPE_MAX_BUFFERS];
-    spipe_priv_refill_t refill;
-    int drains;          /* 1 = staged slots are drained by host work */
+    int fills;           /* 1 = host work fills slots */
+    int drains;          /* 1 = host work drains them */
+    int until_done;      /* 1 = a slot is free only when its chunk is done, else when it is copied
+                            in, where that is enough */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
     int pageable_copies; /* 1 = CUDA copies pageable memory ... */
     int blocks;          /* ... which blocks, as the GPU cannot read that memory itself */
-    int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
+    int out_blocks;      /* 1 = a chunk's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
     int chain[SPIPE_MAX_STAGES];
@@ -3510,7 +3488,8 @@ typedef struct spipe_priv_route {
     } steps[SPIPE_PRIV_MAX_STEPS];
 
     int segment_start[SPIPE_MAX_STAGES + 2];
-    size_t stage_distance; /* batches that a segment is issued behind the one before it */
+    unsigned waits[SPIPE_MAX_STAGES + 1]; /* host stages that must end before the next segment */
+    int in_order;                         /* 1 = a stage on the device is ordered */
 } spipe_priv_route_t;
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
@@ -3523,17 +3502,42 @@ typedef struct spipe_priv_note {
     char text[192];
 } spipe_priv_note_t;
 
-/* One batch's memory, and how far the batch has come. */
+/* What happens to a slot. */
+typedef enum spipe_priv_state {
+    SPIPE_PRIV_EMPTY,
+    SPIPE_PRIV_FILLING,
+    SPIPE_PRIV_FILLED,    /* its next segment can be issued */
+    SPIPE_PRIV_ISSUING,
+    SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
+    SPIPE_PRIV_ON_DEVICE, /* all is issued */
+    SPIPE_PRIV_OUT,       /* it can be drained */
+    SPIPE_PRIV_DRAINING
+} spipe_priv_state_t;
+
+/* In a slot's `waits`: the caller of spipe_next has the chunk. */
+#define SPIPE_PRIV_CALLERS (1u << SPIPE_MAX_STAGES)
+
+/* A chunk's memory, and how far the chunk has come. The states are under the lock; runs without
+   host work take slots in turn and do without states. */
 typedef struct spipe_priv_slot {
-    unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
+    unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the chunk's first element on the device */
     unsigned char *pin_in[SPIPE_MAX_BUFFERS];    /* pinned twin that is filled, or NULL */
     unsigned char *pin_out[SPIPE_MAX_BUFFERS];   /* pinned twin that is drained, or NULL */
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
     cudaEvent_t stage_done[SPIPE_MAX_STAGES]; /* NULL if nothing waits for the stage */
-    size_t filled, drained, whole;            /* 1 + the last batch that was */
-    size_t host_done[SPIPE_MAX_STAGES];
-    spipe_chunk_t view; /* what a stage on the device sees */
+    spipe_priv_state_t state;
+    size_t chunk;                   /* its number in the whole */
+    size_t order;                   /* how many were issued before it in this run */
+    size_t before;                  /* the chunk that was in it and whose end was not seen yet;
+                                       SPIPE_AUTO = none */
+    struct spipe_priv_slot *behind; /* the slot that was issued before it, or NULL */
+    int segment;                    /* the part of the program that is issued next */
+    int used;                       /* 1 = in this run it was issued before */
+    int sunk;                       /* 1 = sinks that are called in order have had the chunk */
+    unsigned waits, reached, busy;  /* host stages that have not left it; those whose work on the
+                                       device has ended; those that run */
+    spipe_chunk_t view;             /* what a stage on the device sees */
 } spipe_priv_slot_t;
 
 /* memory: device and pinned arenas, and the slots laid out in them. */
@@ -3570,11 +3574,10 @@ typedef struct spipe_priv_streams {
 typedef struct spipe_priv_op {
     cudaStream_t stream;
     cudaEvent_t wait, done; /* or NULL */
-    size_t since;           /* it waits from this batch on */
+    int again;              /* 1 = it waits only if the slot was used before in this run */
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
     int out, num;           /* out: 1 = from the device; num: copies in one call */
-    int counts;             /* what is known to be done after it: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes to the next element of an array; 0 in a slot */
@@ -3597,69 +3600,59 @@ typedef struct spipe_priv_replay {
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_replay_t;
 
-/* program: the operations of each slot on each of two kernel streams, written down once. */
+/* program: the operations of each slot on each of two kernel streams, written down once. The row of
+   a slot is slot x parities + order % parities. */
 typedef struct spipe_priv_program {
     spipe_priv_op_t *ops;
     size_t capacity;
-    size_t num_rows; /* slots, twice if their number is odd: then slots change streams */
+    size_t parities; /* 2 = a slot may change its kernel streams */
     size_t num_ops;  /* operations in a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
     int one_stream, watched; /* the kind of run it was written for */
     int copies_together;     /* 1 = copies of one direction may go in one call (not in a capture) */
-    int turns;               /* 1 = it gives other runs a turn between two batches */
+    int turns;               /* 1 = it gives other runs a turn between two chunks */
     size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
-                                for each, as the end of a batch says nothing of other slots */
-    size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
-    size_t checkpoint_from;  /* of these batches, the first that records an event */
+                                for each, as the end of a chunk says nothing of other slots */
+    size_t checkpoint_mask;  /* chunks of a checkpoint - 1, a power of two - 1 */
     spipe_priv_replay_t replay;
 } spipe_priv_program_t;
 
-/* Host work for one batch. */
+/* Host work for one chunk. */
 enum {
-    SPIPE_PRIV_DRAIN = 0, /* also the numbers of the queues of each kind, in the order in which a
-                             caller that helps looks at them */
+    SPIPE_PRIV_DRAIN = 0,
     SPIPE_PRIV_FILL,
     SPIPE_PRIV_HOST,
-    SPIPE_PRIV_NUM_QUEUES,
-    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* touch new pinned pages; done by any worker */
+    SPIPE_PRIV_TOUCH /* touch new pinned pages, before the first run */
 };
 
 typedef struct spipe_priv_task {
     int what, stage;
-    size_t batch;
+    size_t chunk; /* TOUCH: the number of the page */
+    spipe_priv_slot_t *slot;
     double began; /* with a timeline only */
 } spipe_priv_task_t;
 
-/* A worker. The worker that parked last is woken first, by a condition of its own: with one
-   condition for all, the thread that signals would at times wait for threads signalled before. */
-typedef struct spipe_priv_worker {
-    spipe_priv_cond_t work;
-    int woken, asleep;              /* flags of a parked worker */
-    int asked;                      /* 1 = it has called CUDA */
-    struct spipe_priv_worker *next; /* next in a list of parked workers */
-} spipe_priv_worker_t;
+/* A thread of a run: the one that called run, or a worker. */
+typedef struct spipe_priv_hand {
+    int caller;
+    int idle;          /* 1 = it is counted as idle */
+    int asks;          /* 1 = it is the one that asks CUDA while it waits */
+    int on_device;     /* 1 = it has made the run's device current */
+    double since;      /* when it began to wait; 0 = it does not */
+    cudaError_t found; /* CUDA's last error on this thread before the run */
+} spipe_priv_hand_t;
 
-/* Tasks of one kind, and the threads that do them. */
-typedef struct spipe_priv_queue {
-    struct spipe_priv_pipeline *pipeline;
-    spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
-    size_t head, num_tasks, num_busy;
-    size_t num_taken;   /* tasks of batches that were begun; counts for one-shot runs only */
-    size_t num_threads; /* started */
-    size_t num_begun;   /* threads that took a worker struct */
-    size_t limit;       /* threads that may take tasks in this run */
-    int polling;        /* 1 = one of them asks CUDA whether the oldest task's copy has ended */
-    double busy_until;  /* for its yields, see spipe_priv_yield */
-    void *threads[SPIPE_MAX_THREADS];
-    spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
-    spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
-    spipe_priv_worker_t *barred;  /* workers beyond the limit, not to be woken for a task */
-} spipe_priv_queue_t;
-
-/* workers: the threads that fill, drain and run host stages. */
+/* workers: the threads that fill, drain, run host stages, and issue. All under the lock. */
 typedef struct spipe_priv_workers {
-    spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
-    void *block; /* memory of the queues' rings and worker structs */
+    void *threads[SPIPE_PRIV_MOST_WORKERS];
+    size_t num_threads;           /* started */
+    size_t active;                /* threads that may take part in this run */
+    size_t planned[3];            /* of each kind, as the plan says: drain, fill, host */
+    size_t taking, idle, asleep;  /* workers that take part; of these, without a task; asleep */
+    int caller_asleep, asker;     /* asker: 1 = an idle thread asks CUDA */
+    unsigned news;                /* changes with every state; read without the lock */
+    spipe_priv_cond_t work, rest; /* idle workers; workers beyond `active` */
+    int made;                     /* 1 = these conditions exist */
     int quit;
     int started;   /* 1 = threads were asked for */
     size_t beside; /* runs that shared the threads at the last start */
@@ -3672,6 +3665,16 @@ typedef struct spipe_priv_setting {
     size_t chunk, threads; /* elements; threads that fill and drain */
     int replay;
 } spipe_priv_setting_t;
+
+/* steer: what the windows of a run show; see steer.h. */
+typedef struct spipe_priv_steer {
+    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
+    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
+    double began;              /* when it began; 0 = there is none yet */
+    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
+    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
+    double idle_from;          /* their sum when the window began */
+} spipe_priv_steer_t;
 
 /* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
 typedef struct spipe_priv_climb {
@@ -3691,17 +3694,22 @@ typedef struct spipe_priv_climb {
     int settled, outside;           /* the climb is over; runs in a row of another time since */
 } spipe_priv_climb_t;
 
-/* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
-   others read it without. */
+/* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
-    size_t completed;                    /* batches whose outputs are whole */
-    size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
-    size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* batches whose copies were seen to have ended */
-    size_t reported;                     /* batches reported to the progress callback */
-    size_t num_positions;                /* batches that were handed a position */
-    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that may enter the host stage */
-    size_t host_left[SPIPE_MAX_STAGES];  /* ordered host stages: batches that have left */
+    size_t next;         /* chunks that were given a slot */
+    size_t end;          /* no more than so many are */
+    size_t issued;       /* chunks whose first segment was issued */
+    size_t completed;    /* without states: chunks whose outputs are whole */
+    size_t checkpoints;  /* likewise: checkpoints that were reached */
+    size_t issued_out;   /* likewise: chunks that are issued to their end */
+    size_t reported;     /* chunks reported to the progress callback */
+    size_t touched;      /* pages that were touched, or are being touched, ... */
+    size_t pages;        /* ... of so many */
+    int reading;         /* 1 = a thread reads the sources, in turn */
+    int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
+    size_t busy;         /* threads that do either, or a task */
+    spipe_priv_slot_t *read, *last;   /* the slot that was read into, or issued, last */
+    spipe_priv_slot_t *chosen;        /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
 
 /* How a run ends for its caller. */
@@ -3710,13 +3718,6 @@ typedef enum spipe_priv_mode {
     SPIPE_PRIV_ENQUEUED,   /* in a stream's order */
     SPIPE_PRIV_CAPTURED    /* into a graph */
 } spipe_priv_mode_t;
-
-/* Whether a run failed. */
-enum {
-    SPIPE_PRIV_NOT_FAILED = 0,
-    SPIPE_PRIV_FAILED,        /* nothing more is issued */
-    SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
-};
 
 /* What the functions of buffers were told of a run. */
 typedef struct spipe_priv_told {
@@ -3732,13 +3733,15 @@ typedef struct spipe_priv_run {
     cudaError_t resident;   /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;   /* 1 = an enqueued run has not been waited for */
     int ran_now;            /* 1 = an enqueued run ran at once, and wait was not called since */
-    size_t failed;          /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
-    size_t stop_asked;      /* a flag, likewise */
+    size_t failed;          /* a flag, read without the lock */
+    size_t stop_asked;      /* likewise */
     spipe_priv_told_t told; /* likewise */
+    int states;             /* 1 = slots have states: there is host work */
+    int in_turn;            /* 1 = slots are used in turn, and issued in the order of chunks */
+    int shared;             /* 1 = several GPUs share the whole */
     size_t total;           /* elements; SPIPE_AUTO = not known yet */
-    size_t batch_elems, full_batches, num_batches;
-    size_t failed_batch; /* the first batch that failed; SPIPE_AUTO = none */
-    size_t cut_from;     /* num_batches before a failure reduced it; 0 = not reduced */
+    size_t full_chunks, num_chunks;
+    size_t limit;    /* chunks from here on are not worked on: the first that failed */
     size_t moved[2];     /* bytes to the device, bytes from it */
 
     struct {
@@ -3747,10 +3750,10 @@ typedef struct spipe_priv_run {
     } sources[SPIPE_MAX_BUFFERS];
 
     double began;
-    size_t *positions; /* where batches lie in the whole, where several GPUs share it */
+    cudaError_t found; /* CUDA's last error on the thread that issues, before the run */
 } spipe_priv_run_t;
 
-/* pull: a run whose chunks the caller takes one by one. Batches, counted from its begin. */
+/* pull: a run whose chunks the caller takes one by one, counted from its begin. */
 typedef struct spipe_priv_pull {
     int active;
     size_t issued, taken, released;
@@ -3782,6 +3785,7 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
+    spipe_priv_steer_t steer;
     spipe_priv_climb_t climb;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
@@ -3789,6 +3793,7 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     spipe_priv_owner_t owner; /* of a kept pipeline */
+    spipe_priv_hand_t caller; /* the thread that called run */
     spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
@@ -3814,35 +3819,53 @@ typedef struct spipe_priv_pipeline {
 /* Bytes that the calling thread has copied into a slot, or out of one. */
 #define SPIPE_PRIV_COPIED(bytes, out) hostcuda_host_copy(bytes, out)
 
+/* Whether the engine decides as the model would, so that modelled times are the same whatever this
+   computer's CPUs do: a chunk takes the slot that the one depth before it frees, and the calling
+   thread issues in order. */
+SPIPE_API int spipe_priv_is_modelled(void) { return !hostcuda_is_free(); }
+
 /* Seconds on the calling thread's clock. */
 SPIPE_API double spipe_priv_clock(void) { return 1e-9 * hostcuda_now_ns(); }
 
-/* Tasks are numbered by batches, those of host stages by stages, too. */
-SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t batch) {
-    return what == SPIPE_PRIV_HOST ? batch * SPIPE_MAX_STAGES + (size_t)stage : batch;
+enum {
+    SPIPE_PRIV_TASKS_A_CHUNK = SPIPE_MAX_STAGES + 2
+};
+
+/* Tasks are numbered by age: those of a chunk, then those of the next. */
+SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t order) {
+    size_t number = 0;
+    if (what == SPIPE_PRIV_HOST) number = 1 + (size_t)stage;
+    if (what == SPIPE_PRIV_DRAIN) number = SPIPE_MAX_STAGES + 1;
+    return order * SPIPE_PRIV_TASKS_A_CHUNK + number;
 }
 
-SPIPE_API unsigned spipe_priv_model_threads(const spipe_priv_queue_t *q) {
-    return (unsigned)(q->num_threads < q->limit ? q->num_threads : q->limit);
+/* Threads that copy, which share the host memory's rate. */
+SPIPE_API unsigned spipe_priv_model_copying(const spipe_priv_pipeline_t *p) {
+    const size_t host = p->workers.planned[SPIPE_PRIV_HOST];
+    return p->workers.active > host ? (unsigned)(p->workers.active - host) : 0;
 }
 
-/* Called when a run begins. */
+/* Called when a run begins, and when its number of threads changes. */
 SPIPE_API void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
-    const spipe_priv_queue_t *q = p->workers.queues;
-    const unsigned copying = spipe_priv_model_threads(&q[SPIPE_PRIV_FILL]) +
-                             spipe_priv_model_threads(&q[SPIPE_PRIV_DRAIN]);
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        hostcuda_pool_begin(&q[i], spipe_priv_model_threads(&q[i]), copying);
-    }
+    const size_t started = p->workers.num_threads, active = p->workers.active;
+    if (!p->run.states || !spipe_priv_is_modelled()) return;
+    hostcuda_pool_begin(&p->workers, (unsigned)(started < active ? started : active),
+                        spipe_priv_model_copying(p));
 }
 
-SPIPE_API void spipe_priv_model_free(spipe_priv_pipeline_t *p) {
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) hostcuda_pool_end(&p->workers.queues[i]);
+SPIPE_API void spipe_priv_model_threads(spipe_priv_pipeline_t *p) {
+    if (!spipe_priv_is_modelled()) return;
+    hostcuda_pool_threads(&p->workers, (unsigned)p->workers.active, spipe_priv_model_copying(p));
 }
 
-/* Whether batches of these tasks pass one after another: sources, sinks, ordered host stages. */
+/* Seconds that the pool's threads were busy, up to now by the calling thread's clock. */
+SPIPE_API double spipe_priv_model_busy(const spipe_priv_pipeline_t *p) {
+    return 1e-9 * hostcuda_pool_busy(&p->workers);
+}
+
+SPIPE_API void spipe_priv_model_free(spipe_priv_pipeline_t *p) { hostcuda_pool_end(&p->workers); }
+
+/* Whether chunks of these tasks pass one after another: sources, sinks, ordered host stages. */
 SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what, int stage) {
     const spipe_desc_t *d = &p->request.desc;
     int i;
@@ -3855,57 +3878,57 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
     return 0;
 }
 
-/* Called when a task is posted: says what it waits for, and whether the caller does it. */
-SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+/* Posts a task of the chunk of this order: says what it waits for, and whether the caller does
+   it. */
+SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t order) {
     const size_t depth = p->plan.depth;
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
-    const spipe_priv_queue_t *q = p->workers.queues, *before = NULL;
+    const spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
     cudaEvent_t event = NULL;
-    size_t number = 0;
+    size_t before[2] = {SIZE_MAX, SIZE_MAX};
     int callers = p->plan.caller_helps;
-    if (what >= SPIPE_PRIV_NUM_QUEUES) return;
-    if (batch > 0 && spipe_priv_model_in_turn(p, what, stage)) {
-        before = &q[what];
-        number = spipe_priv_task_number(what, stage, batch - 1);
+    if (!spipe_priv_is_modelled()) return;
+    if (order > 0 && spipe_priv_model_in_turn(p, what, stage)) {
+        before[0] = spipe_priv_task_number(what, stage, order - 1);
     }
-    if (what == SPIPE_PRIV_HOST) {
-        event = slot->stage_done[stage];
-    } else if (what == SPIPE_PRIV_DRAIN) {
-        event = slot->out_done;
-    } else if (batch >= depth && p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
-        before = &q[SPIPE_PRIV_DRAIN];
-        number = batch - depth;
-    } else if (batch >= depth) {
-        event = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN ? slot->in_done : slot->out_done;
+    if (what == SPIPE_PRIV_HOST) event = slot->stage_done[stage];
+    if (what == SPIPE_PRIV_DRAIN) event = slot->out_done;
+    if (what == SPIPE_PRIV_FILL && order >= depth) {
+        if (p->route.drains)
+            before[1] = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
+        else
+            event = p->route.until_done ? slot->out_done : slot->in_done;
     }
-    callers &= (what == SPIPE_PRIV_FILL && batch == 0) ||
-               (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
-    hostcuda_task_post(&q[what], spipe_priv_task_number(what, stage, batch), event, before, number,
+    callers &= (what == SPIPE_PRIV_FILL && order == 0) ||
+               (what == SPIPE_PRIV_DRAIN && order + 1 == p->run.num_chunks);
+    hostcuda_task_post(&p->workers, spipe_priv_task_number(what, stage, order), event, before,
                        callers);
 }
 
 SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
-    if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;
-    hostcuda_task_begin(&p->workers.queues[t->what],
-                        spipe_priv_task_number(t->what, t->stage, t->batch));
+    if (t->what == SPIPE_PRIV_TOUCH || !spipe_priv_is_modelled()) return;
+    hostcuda_task_begin(&p->workers, spipe_priv_task_number(t->what, t->stage, t->slot->order));
 }
 
 SPIPE_API void spipe_priv_model_end(void) { hostcuda_task_end(); }
 
 /* Advances the calling thread's clock to the end of a task that it has seen done. */
 SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
-                                      size_t batch) {
-    hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
+                                      size_t order) {
+    if (!spipe_priv_is_modelled()) return;
+    hostcuda_task_await(&p->workers, spipe_priv_task_number(what, stage, order));
 }
 
-/* Whether, on the modelled clock, the slot is filled later than now. */
-SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
-    return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
+/* Whether, on the modelled clock, the slot is filled now; -1 = not known before it really is. */
+SPIPE_API int spipe_priv_model_filled(const spipe_priv_pipeline_t *p, size_t order) {
+    if (!spipe_priv_is_modelled()) return 1;
+    return hostcuda_task_is_done(&p->workers, spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order));
 }
 
-/* Whether that is not known before it was really filled. */
-SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t batch) {
-    return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
+/* Which of these tasks the calling thread goes on with: the first that is done by its clock, or
+   else the one that is done soonest. */
+SPIPE_API size_t spipe_priv_model_first(const spipe_priv_pipeline_t *p, const size_t *numbers,
+                                        size_t num) {
+    return hostcuda_task_first(&p->workers, numbers, num);
 }
 
 /* The calling thread is a new worker, whose calls to CUDA only serve the tasks. */
@@ -3926,7 +3949,7 @@ SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 
 /* 1: calls to CUDA take no modelled time from here on, 0: they do again. Returns what was. */
 SPIPE_API int spipe_priv_model_pause(int pause) { return hostcuda_unmodelled(pause); }
 
-/* cudaEventQuery without modelled time, because how often workers ask is chance. */
+/* cudaEventQuery without modelled time, because how often threads ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = spipe_priv_model_pause(1);
     const cudaError_t e = cudaEventQuery(event);
@@ -3936,9 +3959,8 @@ SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
 
 /* When a task was done, in seconds on the clock of spipe_priv_clock; 0 = not known. */
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
-                                     size_t batch, double *begin, double *end) {
-    if (!hostcuda_task_times(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch),
-                             begin, end)) {
+                                     size_t order, double *begin, double *end) {
+    if (!hostcuda_task_times(&p->workers, spipe_priv_task_number(what, stage, order), begin, end)) {
         return 0;
     }
     *begin *= 1e-9;
@@ -3950,16 +3972,20 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define SPIPE_PRIV_OWN_FIGURES                        ""
 #define SPIPE_PRIV_TOUCH_STEP                         4096
 #define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
+#define spipe_priv_is_modelled()                      0
 #define spipe_priv_clock()                            spipe_priv_seconds()
 #define spipe_priv_query(event)                       cudaEventQuery(event)
 #define spipe_priv_model_run(p)                       ((void)0)
+#define spipe_priv_model_threads(p)                   ((void)0)
+#define spipe_priv_model_busy(p)                      0.0
 #define spipe_priv_model_free(p)                      ((void)0)
-#define spipe_priv_model_post(p, what, stage, batch)  ((void)0)
+#define spipe_priv_model_post(p, what, stage, order)  ((void)0)
 #define spipe_priv_model_begin(p, t)                  ((void)0)
 #define spipe_priv_model_end()                        ((void)0)
-#define spipe_priv_model_await(p, what, stage, batch) ((void)0)
-#define spipe_priv_model_unfilled(p, batch)           0
-#define spipe_priv_model_unsure(p, batch)             0
+#define spipe_priv_model_await(p, what, stage, order) ((void)0)
+#define spipe_priv_model_filled(p, order)             1
+#define spipe_priv_model_first(p, numbers, num)       0
+#define spipe_priv_task_number(what, stage, order)    (order)
 #define spipe_priv_model_started()                    ((void)0)
 #define spipe_priv_model_worker()                     ((void)0)
 #define spipe_priv_model_issuer()                     ((void)0)
@@ -3969,11 +3995,11 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 SPIPE_API int spipe_priv_model_pause(int pause) { return pause; }
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
-                                     size_t batch, const double *begin, const double *end) {
+                                     size_t order, const double *begin, const double *end) {
     (void)p;
     (void)what;
     (void)stage;
-    (void)batch;
+    (void)order;
     (void)begin;
     (void)end;
     return 0;
@@ -4260,7 +4286,7 @@ struct spipe_priv_provider {
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    /* Between two chunks: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
     /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
        became of it; 0: spipe_run must make it, or e and f say why there can be none. */
@@ -4491,14 +4517,14 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(spipe_priv_request_t *
 
 /* Whether set-up counts: a kept pipeline and resources have paid for it. */
 SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
+    const int shared = r->desc.hooks && r->desc.hooks->next_chunk; /* by several GPUs */
     return !r->kept && !r->desc.resources && !shared;
 }
 
 /* How many chunks there are; many if their number is not known, or several GPUs share them. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t chunk) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
     if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
     return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
 }
@@ -4819,19 +4845,310 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
+/* ---- src/private/states.h ---- */
+/* ---- 12 execute: the states of slots ---------------------------------------------------------
+   What is ready follows from the slots' states: nothing else is stored about tasks. Who tells of a
+   change wakes who may be needed. All of it is called with the lock held, unless it says more. */
+
+/* Elements in the whole; SPIPE_AUTO while the sources have not ended. Without the lock. */
+SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
+    return p->run.endless ? SPIPE_PRIV_LOAD(p->run.total) : p->run.total;
+}
+
+/* Elements of a chunk: all are full but the last, and that one is read after the total is known.
+   Without the lock. */
+SPIPE_PRIV_OFTEN size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t chunk) {
+    const size_t size = p->plan.chunk;
+    size_t total;
+    if (chunk < p->run.full_chunks) return size;
+    total = spipe_priv_total(p);
+    if (total == SPIPE_AUTO) return chunk == SPIPE_AUTO ? 0 : size;
+    if (total / size < chunk || chunk * size >= total) return 0;
+    return total - chunk * size < size ? total - chunk * size : size;
+}
+
+/* Whether the run has failed at this chunk or before it, or stopped. Chunks before are finished.
+   Without the lock. */
+SPIPE_PRIV_OFTEN int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t chunk) {
+    return SPIPE_PRIV_LOAD(p->run.limit) <= chunk;
+}
+
+/* Whether a slot has a chunk that is to be worked on. */
+SPIPE_PRIV_RARE int spipe_priv_is_taken(const spipe_priv_pipeline_t *p,
+                                        const spipe_priv_slot_t *s) {
+    return s->state != SPIPE_PRIV_EMPTY && !spipe_priv_is_lost(p, s->chunk);
+}
+
+/* Whether there is a next chunk to give a slot to. */
+SPIPE_PRIV_RARE int spipe_priv_has_next(const spipe_priv_pipeline_t *p) {
+    return p->run.at.next < p->run.at.end && !p->run.failed && !p->run.stop_asked;
+}
+
+/* The slot for the next chunk, or NULL. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_free_slot(spipe_priv_pipeline_t *p) {
+    spipe_priv_slot_t *slots = p->memory.slots;
+    size_t k = 0, depth = p->plan.depth;
+    if (!spipe_priv_has_next(p) || p->run.at.reading) return NULL;
+    if (p->run.in_turn) {
+        k = p->run.at.next % depth;
+        depth = k + 1;
+    }
+    for (; k < depth; ++k) {
+        if (slots[k].state == SPIPE_PRIV_EMPTY) return &slots[k];
+    }
+    return NULL;
+}
+
+/* The segment that a host stage follows. */
+SPIPE_PRIV_RARE int spipe_priv_segment_before(const spipe_priv_pipeline_t *p, int stage) {
+    int k = 0;
+    while (!(p->route.waits[k] & SPIPE_BIT(stage))) ++k;
+    return k;
+}
+
+/* Whether a chunk before that of s has yet to do something: to be issued as far as s (what =
+   SPIPE_PRIV_FILL), to leave a host stage (HOST), or to get to the sinks (DRAIN). */
+SPIPE_PRIV_RARE int spipe_priv_has_before(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_slot_t *s, int what, int stage) {
+    const int segment = what == SPIPE_PRIV_HOST ? spipe_priv_segment_before(p, stage) : s->segment;
+    size_t k;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *o = &p->memory.slots[k];
+        if (o->state == SPIPE_PRIV_EMPTY || o->chunk >= s->chunk) continue;
+        if (what == SPIPE_PRIV_FILL && o->state == SPIPE_PRIV_ISSUING) continue;
+        if (what == SPIPE_PRIV_DRAIN ? !o->sunk : o->segment <= segment) return 1;
+        if (what == SPIPE_PRIV_HOST && (o->waits & SPIPE_BIT(stage))) return 1;
+    }
+    return 0;
+}
+
+/* A host stage that can run on a slot's chunk; -1 = none. */
+SPIPE_PRIV_RARE int spipe_priv_ready_stage(const spipe_priv_pipeline_t *p,
+                                           const spipe_priv_slot_t *s) {
+    unsigned ready = s->waits & s->reached & ~s->busy;
+    int i;
+    for (i = 0; ready; ++i, ready >>= 1) {
+        if (!(ready & 1)) continue;
+        if (!p->request.desc.stages[i].ordered || !spipe_priv_has_before(p, s, SPIPE_PRIV_HOST, i))
+            return i;
+    }
+    return -1;
+}
+
+/* The first buffer of a kind; -1 = there is none. Without the lock. */
+SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (d->buffers[i].kind == kind) return i;
+    }
+    return -1;
+}
+
+/* Finds the oldest task that is ready: the oldest chunk's, draining before filling. What has to
+   happen in turn is ready when its turn has come, so no thread ever waits for a turn. */
+SPIPE_PRIV_RARE int spipe_priv_next_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    size_t k;
+    memset((void *)t, 0, sizeof *t);
+    t->what = SPIPE_PRIV_TOUCH;
+    t->chunk = p->run.at.touched;
+    if (p->run.at.touched < p->run.at.pages) return 1;
+    if (!p->run.states) return 0; /* between runs the plan may change */
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *s = &p->memory.slots[k];
+        int stage = -1;
+        if (s->state != SPIPE_PRIV_OUT && s->state != SPIPE_PRIV_ON_HOST) continue;
+        if (!spipe_priv_is_taken(p, s) || (t->slot && t->chunk < s->chunk)) continue;
+        if (s->state == SPIPE_PRIV_ON_HOST) {
+            stage = spipe_priv_ready_stage(p, s);
+            if (stage < 0) continue;
+        } else if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0 &&
+                   spipe_priv_has_before(p, s, SPIPE_PRIV_DRAIN, -1)) {
+            continue;
+        }
+        t->what = stage >= 0 ? SPIPE_PRIV_HOST : SPIPE_PRIV_DRAIN;
+        t->stage = stage;
+        t->slot = s;
+        t->chunk = s->chunk;
+    }
+    if (t->slot || !p->route.fills) return t->slot != NULL;
+    t->what = SPIPE_PRIV_FILL;
+    t->stage = -1;
+    t->chunk = p->run.at.next;
+    t->slot = spipe_priv_free_slot(p);
+    return t->slot != NULL;
+}
+
+/* Takes a slot for the next chunk. Several GPUs: the chunk's number is asked for later. */
+SPIPE_PRIV_RARE void spipe_priv_take_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
+                                          spipe_priv_state_t state) {
+    s->order = p->run.at.next++;
+    s->chunk = p->run.shared ? SPIPE_AUTO - 1 : s->order;
+    s->state = state;
+    s->segment = 0;
+    s->sunk = 0;
+    s->waits = s->reached = s->busy = 0;
+}
+
+/* The slot whose next segment is issued next, or NULL: the oldest, in order where that matters. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_issuable(spipe_priv_pipeline_t *p) {
+    const int in_order = p->route.in_order || p->pull.active;
+    spipe_priv_slot_t *best = NULL;
+    size_t k;
+    if (!p->run.states) return NULL;
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state != SPIPE_PRIV_FILLED || !spipe_priv_is_taken(p, s)) continue;
+        if (best && best->chunk < s->chunk) continue;
+        if (in_order && spipe_priv_has_before(p, s, SPIPE_PRIV_FILL, -1)) continue;
+        best = s;
+    }
+    if (best || p->route.fills) return best;
+    return spipe_priv_free_slot(p);
+}
+
+/* The event that tells that a slot on the device can be drained, or is free. */
+SPIPE_PRIV_RARE cudaEvent_t spipe_priv_awaited_event(const spipe_priv_pipeline_t *p,
+                                                     const spipe_priv_slot_t *s) {
+    return p->route.drains || p->route.until_done ? s->out_done : s->in_done;
+}
+
+/* The slot that was issued first of those about which CUDA is asked; for host stages, or at the
+   end of a chunk. NULL: none. In a checked run the thread that issues has waited for each step. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_asked(spipe_priv_pipeline_t *p, int hosts) {
+    const spipe_priv_state_t state = hosts ? SPIPE_PRIV_ON_HOST : SPIPE_PRIV_ON_DEVICE;
+    spipe_priv_slot_t *best = NULL;
+    size_t k;
+    if (!p->run.states || p->run.at.asking || p->request.desc.checked) return NULL;
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state != state || !spipe_priv_is_taken(p, s)) continue;
+        if (best && best->order < s->order) continue;
+        if (!hosts || (s->waits & ~s->reached & ~SPIPE_PRIV_CALLERS)) best = s;
+    }
+    return best;
+}
+
+/* The event that is asked for next, of one of the two that `asked` finds. stage: the host stage
+   before which it stands; -1 = the end of a chunk. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_next_asked(spipe_priv_pipeline_t *p, int hosts,
+                                                         cudaEvent_t *event, int *stage) {
+    spipe_priv_slot_t *s = spipe_priv_asked(p, hosts);
+    *stage = -1;
+    if (!s) return s;
+    *event = spipe_priv_awaited_event(p, s);
+    if (!hosts) return s;
+    for (*stage = 0; !(s->waits & ~s->reached & SPIPE_BIT(*stage));) ++*stage;
+    *event = s->stage_done[*stage];
+    return s;
+}
+
+/* Chunks that are whole: all before this one; several GPUs: so many. */
+SPIPE_PRIV_RARE size_t spipe_priv_completed(const spipe_priv_pipeline_t *p) {
+    size_t least = p->run.at.next, num = p->run.at.next, k;
+    if (!p->run.states) return p->run.at.completed;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state != SPIPE_PRIV_EMPTY && s->chunk < least) least = s->chunk;
+        if (s->before < least) least = s->before;
+        num -= (s->state != SPIPE_PRIV_EMPTY) + (s->before != SPIPE_AUTO);
+    }
+    if (p->run.shared) return num;
+    if (p->run.limit < least) least = p->run.limit;
+    return least < p->run.num_chunks ? least : p->run.num_chunks;
+}
+
+/* Whether no task will follow, so that workers of a one-shot run can end. */
+SPIPE_PRIV_RARE int spipe_priv_is_worked_off(const spipe_priv_pipeline_t *p) {
+    const int drains = p->route.drains || p->route.num_segments > 1;
+    size_t k;
+    if (!p->run.states || spipe_priv_has_next(p) || p->run.at.touched < p->run.at.pages) return 0;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (!spipe_priv_is_taken(p, s) || s->state == SPIPE_PRIV_DRAINING) continue;
+        if (drains || s->state == SPIPE_PRIV_FILLING) return 0;
+    }
+    return p->run.at.next > 0 || p->run.failed || p->run.stop_asked;
+}
+
+/* Whether all chunks that can be finished are, and no thread is at work. */
+SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p) {
+    size_t k;
+    if (p->run.at.busy > 0 || p->run.at.touched < p->run.at.pages) return 0;
+    if (!p->run.states) return 1;
+    if (spipe_priv_has_next(p)) return 0;
+    for (k = 0; k < p->plan.depth; ++k) {
+        if (spipe_priv_is_taken(p, &p->memory.slots[k])) return 0;
+    }
+    return 1;
+}
+
+enum {
+    SPIPE_PRIV_ASKS_FROM = 32 /* chunks for each thread: in so long a run it calls CUDA */
+};
+
+/* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
+SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
+    if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
+    return p->run.at.issued >= SPIPE_PRIV_ASKS_FROM * p->workers.num_threads;
+}
+
+/* Whether workers issue: not where the caller must, because of the order, or of what it asked. */
+SPIPE_PRIV_RARE int spipe_priv_workers_issue(const spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    if (p->run.in_turn || p->pull.active || d->stages_on_caller || d->checked) return 0;
+    return spipe_priv_workers_call(p);
+}
+
+/* Whether a waiting caller does a task: if there are no workers, if they take all CPUs, or if the
+   plan says so. Host stages, and what takes one thread at a time, it does only where workers are
+   missing; a source may wait for what a sink has got, so not that one. */
+SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
+                                           const spipe_priv_task_t *t) {
+    const spipe_priv_workers_t *w = &p->workers;
+    const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
+    const size_t kinds = (size_t)p->route.fills + (size_t)p->route.drains +
+                         (size_t)(p->route.num_segments > 1);
+    if (workers == 0) return 1;
+    if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
+    return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);
+}
+
+/* Whether CUDA is to be asked about any slot. */
+SPIPE_PRIV_RARE int spipe_priv_asks(spipe_priv_pipeline_t *p) {
+    return spipe_priv_asked(p, 0) || spipe_priv_asked(p, 1);
+}
+
+/* Whether the sleeping caller is needed. Workers that may issue find what there is themselves. */
+SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
+    spipe_priv_task_t t;
+    if (p->request.desc.progress || p->pull.active || spipe_priv_is_over(p)) return 1;
+    if (!spipe_priv_workers_issue(p) && !p->run.at.issuing && spipe_priv_issuable(p)) return 1;
+    if (!p->workers.asker && !spipe_priv_workers_call(p) && spipe_priv_asks(p)) return 1;
+    return spipe_priv_next_task(p, &t) && spipe_priv_caller_does(p, &t);
+}
+
+/* Whether a sleeping worker is needed. */
+SPIPE_PRIV_RARE int spipe_priv_needs_worker(spipe_priv_pipeline_t *p) {
+    spipe_priv_task_t t;
+    if (spipe_priv_next_task(p, &t)) return 1;
+    if (!spipe_priv_workers_call(p)) return 0;
+    if (!p->workers.asker && spipe_priv_asks(p)) return 1;
+    return spipe_priv_workers_issue(p) && !p->run.at.issuing && spipe_priv_issuable(p);
+}
+
+/* Some state has changed: those who wait awake see it, and who is needed and sleeps is woken. */
+SPIPE_PRIV_RARE void spipe_priv_tell(spipe_priv_pipeline_t *p) {
+    spipe_priv_workers_t *w = &p->workers;
+    SPIPE_PRIV_STORE(w->news, w->news + 1);
+    if (w->caller_asleep && spipe_priv_needs_caller(p)) spipe_priv_wake(p->sync);
+    if (w->asleep > 0 && w->asleep == w->idle && spipe_priv_needs_worker(p)) {
+        spipe_priv_cond_signal(&w->work);
+    }
+}
+
 /* ---- src/private/failures.h ---- */
 /* ---- 12 execute: failures ------------------------------------------------------------------
-   The first failure of a run, for any thread to record; and where a batch lies in the whole. */
-
-/* Batches follow each other, unless several GPUs share the whole. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
-    return p->run.positions ? p->run.positions[batch % SPIPE_PRIV_POSITIONS] : batch;
-}
-
-/* The number of a batch's first chunk. */
-SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_position(p, batch);
-}
+   The failure of a run, for any thread to record; and what a stage sees of its chunk. */
 
 /* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's
    function may take one of its own. */
@@ -4853,50 +5170,52 @@ SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
     return b->stop && SPIPE_PRIV_LOAD(p->run.told.stop);
 }
 
-/* A source or sink that was told to stop gives nothing for a batch. If the run has failed, it has
-   failed at this batch, too, for the reason that is known. */
+/* Chunks from this one on are not worked on. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_end_at(spipe_priv_pipeline_t *p, size_t chunk) {
+    if (chunk < p->run.limit) SPIPE_PRIV_STORE(p->run.limit, chunk);
+    if (!p->run.shared && chunk < p->run.at.end) SPIPE_PRIV_STORE(p->run.at.end, chunk);
+    spipe_priv_tell(p);
+}
+
+/* A source or sink that was told to stop gives nothing for a chunk. If the run has failed, it has
+   failed at this chunk, too, for the reason that is known. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_cut(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
-                                           size_t batch) {
+                                           size_t chunk) {
     spipe_priv_lock(p->sync);
-    if (p->run.failed && batch < p->run.failed_batch) {
-        SPIPE_PRIV_STORE(p->run.failed_batch, batch);
-        spipe_priv_wake(p->sync);
-    }
+    if (p->run.failed) spipe_priv_end_at(p, chunk);
     spipe_priv_unlock(p->sync);
     spipe_priv_drop_thrown(&note->thrown);
     return SPIPE_STOPPED;
 }
 
-/* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
-   later one at an earlier batch only moves failed_batch. note: a user's function's, or NULL. If
-   such a function failed, the batches before its batch are completed; if several failed, on several
-   threads, the one at the earliest batch is reported, with its exception; other exceptions are
-   freed. Returns e. */
+/* Records a failure: chunks from this one on are not worked on, those before are finished. If
+   several fail, the one at the earliest chunk is reported, with its exception; other exceptions are
+   freed. note: a user's function's, or NULL. Returns e. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
-                                            cudaError_t e, int stage, size_t batch,
+                                            cudaError_t e, int stage, size_t chunk,
                                             const char *format, ...) {
-    const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
+    void *dropped = NULL;
     if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
-    if (!p->run.failed || (note && how == p->run.failed && batch < p->run.failed_batch)) {
+    if (!p->run.failed || chunk < p->failure.chunk) {
         va_list args;
-        if (note && (note->thrown || p->run.failed)) {
-            void *thrown = p->thrown;
-            p->thrown = note->thrown;
-            note->thrown = thrown;
+        if (p->run.failed || (note && note->thrown)) {
+            dropped = p->thrown;
+            p->thrown = note ? note->thrown : NULL;
+            if (note) note->thrown = NULL;
         }
-        SPIPE_PRIV_STORE(p->run.failed, how);
+        SPIPE_PRIV_STORE(p->run.failed, 1);
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
-        p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
+        p->failure.chunk = chunk;
         va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
         va_end(args);
     }
-    if (batch < p->run.failed_batch) SPIPE_PRIV_STORE(p->run.failed_batch, batch);
-    spipe_priv_wake(p->sync);
+    spipe_priv_end_at(p, chunk);
     spipe_priv_unlock(p->sync);
+    spipe_priv_drop_thrown(&dropped);
     if (note) spipe_priv_drop_thrown(&note->thrown);
     spipe_priv_stop_calls(p);
     return e;
@@ -4905,35 +5224,46 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
 SPIPE_PRIV_RARE void spipe_priv_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
     spipe_priv_lock(p->sync);
     SPIPE_PRIV_STORE(*to, value);
-    spipe_priv_wake(p->sync);
+    spipe_priv_tell(p);
     spipe_priv_unlock(p->sync);
 }
 
-/* Several GPUs: of this batch and those that this GPU was given after it, which lies last in the
-   whole? Returns its position + 1. A batch beyond the end has SPIPE_AUTO, and counts as 0. */
-SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t end = SPIPE_PRIV_LOAD(p->run.at.num_positions);
-    size_t after = 1;
-    for (; batch < end; ++batch) {
-        const size_t next = spipe_priv_position(p, batch) + 1;
-        if (next > after) after = next;
-    }
-    return after;
+/* Whether a slot's chunk may be on the device, and is not known to be whole. */
+SPIPE_PRIV_RARE int spipe_priv_may_be_there(const spipe_priv_pipeline_t *p,
+                                            const spipe_priv_slot_t *s) {
+    if (!p->run.states) return s->used && s->order >= p->run.at.completed;
+    if (s->state == SPIPE_PRIV_FILLED && s->segment == 0) return p->run.at.issuing;
+    return s->state >= SPIPE_PRIV_FILLED;
 }
 
-/* Records an error of the GPU. It belongs to a batch from the first that is not whole to the last
-   that may have been issued: less than 2 x depth after the one that the host still waits for. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                    size_t batch) {
-    const size_t end = SPIPE_PRIV_LOAD(p->run.num_batches);
-    const size_t first = SPIPE_PRIV_LOAD(p->run.at.completed);
-    size_t after = batch + 2 * p->plan.depth;
-    if (after > end) after = end;
-    if (p->run.positions) after = spipe_priv_after_given(p, first);
+/* The first chunk that may be on the device, and the one behind the last. */
+SPIPE_PRIV_RARE void spipe_priv_on_the_way(spipe_priv_pipeline_t *p, size_t *first, size_t *after) {
+    size_t k;
+    spipe_priv_lock(p->sync);
+    *first = p->run.shared ? SPIPE_AUTO : spipe_priv_completed(p);
+    *after = 0;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        const size_t last = s->before != SPIPE_AUTO && s->before + 1 > *after ? s->before + 1 : 0;
+        if (s->before < *first) *first = s->before;
+        if (last > 0) *after = last;
+        if (!spipe_priv_may_be_there(p, s)) continue;
+        if (s->chunk < *first) *first = s->chunk;
+        if (s->chunk + 1 > *after) *after = s->chunk + 1;
+    }
+    if (*first == SPIPE_AUTO) *first = 0;
+    if (*after <= *first) *after = *first + 1;
+    spipe_priv_unlock(p->sync);
+}
+
+/* Records an error of the GPU, which does not say in which chunk it happened. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e) {
+    size_t first, after;
+    spipe_priv_on_the_way(p, &first, &after);
     return spipe_priv_fail(p, NULL, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
-                           spipe_priv_chunk_index(p, first), after - 1, cudaGetErrorString(e));
+                           first, after - 1, cudaGetErrorString(e));
 }
 
 /* Whether an error is one of the GPU: it stays, and any call may be the first to return it. */
@@ -4948,82 +5278,38 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
    itself. In a checked run nothing else is under way, so an error of the GPU belongs to this step.
    */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                  int stage, size_t batch, const char *what) {
-    size_t chunk;
+                                                  int stage, size_t chunk, const char *what) {
     if (e == cudaSuccess) return e;
     (void)spipe_priv_take_error(e);
-    if (!p->request.desc.checked && spipe_priv_stays(p, e)) {
-        return spipe_priv_fail_between(p, e, batch);
-    }
-    chunk = spipe_priv_chunk_index(p, batch);
+    if (!p->request.desc.checked && spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e);
     if (stage < 0) {
-        return spipe_priv_fail(p, NULL, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+        return spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
                                cudaGetErrorString(e));
     }
-    return spipe_priv_fail(p, NULL, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+    return spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
                            what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
                            cudaGetErrorString(e));
 }
 
-/* Whether the run has failed at this batch or before it. Batches before may still be finished. */
-SPIPE_PRIV_RARE int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
-    return SPIPE_PRIV_LOAD(p->run.failed_batch) <= batch;
-}
-
-/* The run's error where it has failed at this batch or before it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
-    cudaError_t e;
-    if (!spipe_priv_is_lost(p, batch)) return cudaSuccess;
-    spipe_priv_lock(p->sync);
-    e = p->failure.error;
-    spipe_priv_unlock(p->sync);
-    return e;
-}
-
-/* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
-    return p->run.endless ? SPIPE_PRIV_LOAD(p->run.total) : p->run.total;
-}
-
-/* Elements of the batch at a position: all are full but the last, and that one is read after the
-   total is known. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
-    const size_t size = p->run.batch_elems;
-    size_t total;
-    if (position < p->run.full_batches) return size;
-    total = spipe_priv_total(p);
-    if (total == SPIPE_AUTO) return position == SPIPE_AUTO ? 0 : size;
-    if (total / size < position || position * size >= total) return 0;
-    return total - position * size < size ? total - position * size : size;
-}
-
-SPIPE_PRIV_RARE size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_count_at(p, spipe_priv_position(p, batch));
-}
-
-/* A batch on its way: where it lies in the whole, and its slot. */
+/* A chunk on its way: where it lies in the whole, and its slot. */
 typedef struct spipe_priv_at {
-    size_t batch, position, first, count;
+    size_t chunk, first, count;
     spipe_priv_slot_t *slot;
 } spipe_priv_at_t;
 
-/* Finds a batch; returns its row of the program. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch,
-                                          spipe_priv_at_t *at) {
-    const size_t row = batch % p->program.num_rows, depth = p->plan.depth;
-    at->batch = batch;
-    at->position = spipe_priv_position(p, batch);
-    at->first = at->position * p->run.batch_elems;
-    at->count = spipe_priv_count_at(p, at->position);
-    at->slot = &p->memory.slots[row < depth ? row : row - depth];
-    return row;
+SPIPE_PRIV_OFTEN void spipe_priv_locate(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                        spipe_priv_at_t *at) {
+    at->slot = slot;
+    at->chunk = slot->chunk;
+    at->first = at->chunk * p->plan.chunk;
+    at->count = spipe_priv_count_of(p, at->chunk);
 }
 
-/* What a stage sees of a batch, in a slot whose memory is known since it was laid out. */
+/* What a stage sees of a chunk, in a slot whose memory is known since it was laid out. */
 SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                       spipe_chunk_t *c) {
     int i;
-    c->index = at->position;
+    c->index = at->chunk;
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);
@@ -5034,10 +5320,11 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     }
 }
 
+/* about: an operation or a task of this slot; slot NULL: the run. */
 SPIPE_PRIV_RARE void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
-                                       size_t batch, int after) {
+                                       const spipe_priv_slot_t *slot, int after) {
     if (!p->watcher) return;
-    p->watcher->notify(p->request.desc.timeline, p, what, about, batch, after);
+    p->watcher->notify(p->request.desc.timeline, p, what, about, slot, after);
 }
 
 /* ---- src/private/route.h ---- */
@@ -5095,29 +5382,26 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->host_work = 1;
     t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
     t->sequential |= spipe_priv_is_sequential(b);
-    if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
+    t->fills |= spipe_priv_goes_in(b);
     t->drains |= spipe_priv_goes_out(b);
 }
 
-/* If stages read a filled slot in place, or another GPU may need a source's elements again, a slot
-   is filled again only when its batch is done. */
+/* A filled slot is free when it was copied in. But if stages read it in place, if another GPU may
+   need a source's elements again, or if progress is reported, then when its chunk is done. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
-    int i, until_done = 0;
-    if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
+    const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
+    int i;
+    t->until_done = plan->schedule == SPIPE_ZERO_COPY || r->desc.progress != NULL || shared;
     for (i = 0; i < r->desc.num_buffers; ++i) {
-        until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
-        until_done |= r->desc.buffers[i].on_device;
+        t->until_done |= r->desc.buffers[i].on_device;
     }
-    if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
-    t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                               const spipe_plan_t *plan) {
     int i;
-    t->refill = SPIPE_PRIV_REFILL_NEVER;
+    t->fills = 0;
     t->drains = 0;
     t->host_work = 0;
     t->sequential = 0;
@@ -5160,7 +5444,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
 }
 
 /* The stages that need an event: those before the copies out, before a stage of another chain or
-   the same stage of the next batch, and host stages. Within a chain the stream keeps the order. */
+   the same stage of the next chunk, and host stages. Within a chain the stream keeps the order. */
 SPIPE_PRIV_RARE unsigned spipe_priv_awaited(const spipe_priv_route_t *t, const spipe_desc_t *d) {
     unsigned awaited = t->leaves;
     int s, j;
@@ -5201,6 +5485,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     t->num_steps = 0;
     t->num_segments = 1;
     t->segment_start[0] = 0;
+    memset(t->waits, 0, sizeof t->waits);
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
     while (ended) {
         done = spipe_priv_begin_stages(t, d, order, &begun, done);
@@ -5208,6 +5493,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
             const int s = order[n];
             if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
             if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
+            t->waits[t->num_segments - 2] |= SPIPE_BIT(s);
             ended = 1;
             done |= SPIPE_BIT(s);
             spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
@@ -5222,7 +5508,9 @@ SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_
     int order[SPIPE_MAX_STAGES] = {0}, i;
     (void)spipe_priv_sort_stages(d, order);
     t->leaves = (1u << d->num_stages) - 1;
+    t->in_order = 0;
     for (i = 0; i < d->num_stages; ++i) {
+        t->in_order |= d->stages[i].ordered && !d->stages[i].host;
         t->after[i] = spipe_priv_stage_deps(d, i);
         t->leaves &= ~t->after[i];
     }
@@ -5248,12 +5536,11 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
     t->blocks = t->pageable_copies && !r->facts.host_page_tables;
-    t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
 }
 
 /* ---- src/private/pipeline_streams.h ---- */
 /* ---- 12 execute: streams and events --------------------------------------------------------
-   Which stream carries a batch's copies and stages; making the streams and events of a pipeline.
+   Which stream carries a chunk's copies and stages; making the streams and events of a pipeline.
    Writes spipe_priv_streams_t. */
 enum {
     SPIPE_PRIV_ON_IN,   /* copies in */
@@ -5265,17 +5552,18 @@ SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
     return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
 }
 
-/* The stream of one kind of work, for a row of the program: all in which schedules differ. */
-SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row,
-                                                   int on) {
+/* The stream of one kind of work, for a slot and the parity of its order: all in which schedules
+   differ. */
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t number,
+                                                   size_t order, int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
-    const int slot = (int)(row % p->plan.depth);
+    const int slot = (int)number;
     const cudaStream_t *streams = p->streams.streams;
     if (p->run.one_stream) return streams[0];
     if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
-    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of batches */
+    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of chunks */
     if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
-    return streams[2 + 2 * chain + (int)(row & 1)];
+    return streams[2 + 2 * chain + (int)(order & 1)];
 }
 
 /* A small run may use cudaStreamPerThread, which saves 10 us, if all stages are replayable. (A
@@ -5301,27 +5589,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cuda
 /* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
    slot when the call returns, unless the GPU reads such memory by itself. */
 SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
-    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
-           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+    return p->plan.pageable_slots && !p->request.facts.pageable_access && p->route.fills &&
+           !p->route.until_done && !p->route.drains;
 }
 
 /* Whether host threads wait for more than the end of a run. */
 SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
-    int none = p->run.num_batches <= 1 || spipe_priv_read_at_once(p);
+    int none = p->run.num_chunks <= 1 || spipe_priv_read_at_once(p);
     none = none && p->route.num_segments == 1 && !p->route.drains;
     return p->route.host_work && !none;
 }
 
-/* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run
+/* Whether more chunks may come than the plan has: in the next run of a kept pipeline, or in a run
    that several GPUs share. */
 SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
-    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_batch);
+    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_chunk);
 }
 
 /* A run in one stream needs no event, because the stream says when all is done; unless host threads
-   wait for more than that, or more batches may come. */
+   wait for more than that, or more chunks may come; or if this thread shall sleep while it waits. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
-    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
+    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p) ||
+           p->request.desc.blocking;
 }
 
 /* How many events the plan's slots still lack. */
@@ -5352,7 +5641,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) 
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
+    const int blocking = p->request.desc.blocking;
+    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_priv_make_event(event, blocking));
     p->streams.events[p->streams.num_events++] = *event;
     return cudaSuccess;
 }
@@ -5386,9 +5676,9 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
    event of each. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
     const size_t most = SPIPE_PRIV_CHECKPOINTS, every = SPIPE_PRIV_CHECKPOINT_EVERY;
-    const size_t recorded = p->run.num_batches / every;
+    const size_t recorded = p->run.num_chunks / every;
     if (p->request.kept || p->request.desc.progress) return most;
-    if (p->route.drains) return 0;
+    if (p->route.host_work) return 0;
     return recorded < most && !spipe_priv_stream_a_slot(&p->plan) ? recorded : most;
 }
 
@@ -5396,12 +5686,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     const size_t checkpoints = spipe_priv_num_checkpoint_events(p);
     size_t k;
-    if (p->request.kept || (!p->run.one_stream && spipe_priv_has_resident(&p->request.desc))) {
+    if (p->request.kept || p->request.desc.blocking ||
+        (!p->run.one_stream && spipe_priv_has_resident(&p->request.desc))) {
         SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
     }
     if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(p, &s->end));
     for (k = 0; k < checkpoints; ++k) SPIPE_TRY(spipe_priv_new_event(p, &s->checkpoints[k]));
     return cudaSuccess;
+}
+
+/* Waits for a stream; asleep, if the description asks for that. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_sync_stream(const spipe_priv_pipeline_t *p,
+                                                   cudaStream_t stream) {
+    if (!p->request.desc.blocking || !p->streams.sync_event) return cudaStreamSynchronize(stream);
+    SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
+    return cudaEventSynchronize(p->streams.sync_event);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
@@ -5613,7 +5912,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
+/* Touches the pinned arena: one thread takes ten times as long as the workers. In working.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Allocates so many bytes, aligned to a page, and to a huge page if there is room for one; *base:
@@ -5700,8 +5999,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     return e;
 }
 
-/* What stages on the device see of each slot; only count and position change from batch to batch.
- */
+/* What stages on the device see of each slot; only count and position change from chunk to
+   chunk. */
 SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;
@@ -5758,29 +6057,18 @@ enum {
     SPIPE_PRIV_OP_COPY,       /* one copy */
     SPIPE_PRIV_OP_CALL,       /* a stage is called */
     SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
-    SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
-    SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_IN_ORDER,   /* wait for the same stage of the chunk that was issued before */
     SPIPE_PRIV_OP_HALO,       /* a copy in with the edges of a halo */
-    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage may begin */
-    SPIPE_PRIV_OP_HOST_END,   /* the calling thread waits until it has ended */
-    SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
+    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage can begin when the work before it has ended */
     SPIPE_PRIV_OP_SYNC,       /* a checked run: wait for the stream, and look at what a stage did */
     SPIPE_PRIV_OP_CHECKED_CALL, /* a checked run: a stage is called, guards around its buffers */
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed if a timeline watches, so that other runs do not ask */
 };
 
-/* What is counted after an operation: in a checked run, when it has waited for a step. */
-enum {
-    SPIPE_PRIV_COUNTS_NOTHING,
-    SPIPE_PRIV_COUNTS_COPIED_IN, /* the slot may be filled again */
-    SPIPE_PRIV_COUNTS_DRAINABLE, /* the slot may be drained */
-    SPIPE_PRIV_COUNTS_WHOLE      /* the batch is whole */
-};
-
 /* Where operations are written to; beyond capacity they are only counted. */
 typedef struct spipe_priv_writer {
     spipe_priv_pipeline_t *p;
-    size_t row, num_ops;
+    size_t number, parity, num_ops; /* of the slot, of its order; operations so far */
     spipe_priv_slot_t *slot;
     spipe_priv_op_t *last; /* the last operation of this step, or NULL */
     spipe_priv_op_t spare;
@@ -5806,15 +6094,15 @@ SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int wh
     return op;
 }
 
-/* Writes that a stream waits for another's event, from a batch on; not within one stream, which
-   keeps its order. */
+/* Writes that a stream waits for another's event, perhaps only in a slot that was used before; not
+   within one stream, which keeps its order. */
 SPIPE_PRIV_RARE void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                           cudaStream_t other, cudaEvent_t event, size_t since) {
+                                           cudaStream_t other, cudaEvent_t event, int again) {
     spipe_priv_op_t *op;
     if (stream == other) return;
     op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
     op->wait = event;
-    op->since = since;
+    op->again = again;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
@@ -5888,35 +6176,30 @@ SPIPE_PRIV_RARE void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cu
     }
 }
 
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_writers_stream(const spipe_priv_writer_t *w, int on) {
+    return spipe_priv_stream_for(w->p, w->number, w->parity, on);
+}
+
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
-    return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
+    return spipe_priv_writers_stream(w, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
-    const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
-    const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
-    if (fills) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
-    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, p->plan.depth);
-    if (p->route.drains && p->plan.schedule == SPIPE_ZERO_COPY) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
-    }
+    const cudaStream_t in = spipe_priv_writers_stream(w, SPIPE_PRIV_ON_IN);
+    const cudaStream_t out = spipe_priv_writers_stream(w, SPIPE_PRIV_ON_OUT);
+    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, 1);
     spipe_priv_write_copies(w, 0, in);
-    if (!p->run.one_stream || fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
-    if (!fills) return;
-    spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
-    if (spipe_priv_read_at_once(p)) w->last->counts = SPIPE_PRIV_COUNTS_COPIED_IN;
+    if (!p->run.one_stream || p->route.fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
 }
 
 /* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for
-   the batch before, too. */
+   the chunk before, too. */
 SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = w->p;
-    const size_t before = (w->row + p->program.num_rows - 1) % p->program.num_rows;
     int i;
     if (p->route.after[s] == 0) {
-        spipe_priv_write_wait(w, s, stream, spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN),
+        spipe_priv_write_wait(w, s, stream, spipe_priv_writers_stream(w, SPIPE_PRIV_ON_IN),
                               w->slot->in_done, 0);
     }
     for (i = 0; i < p->request.desc.num_stages; ++i) {
@@ -5924,10 +6207,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaS
         spipe_priv_write_wait(w, s, stream, spipe_priv_stage_stream(w, i), w->slot->stage_done[i],
                               0);
     }
-    if (p->request.desc.stages[s].ordered) {
-        spipe_priv_write_wait(
-            w, s, stream, spipe_priv_stream_for(p, before, SPIPE_PRIV_ON_CHAIN + p->route.chain[s]),
-            p->memory.slots[before % p->plan.depth].stage_done[s], 1);
+    if (p->request.desc.stages[s].ordered && !p->run.one_stream) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_IN_ORDER, s, stream);
     }
 }
 
@@ -5958,18 +6239,14 @@ SPIPE_PRIV_RARE void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) 
 
 SPIPE_PRIV_RARE void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
-    spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
     spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].writes, 0, stream);
     spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
-    const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
+    const cudaStream_t out = spipe_priv_writers_stream(w, SPIPE_PRIV_ON_OUT);
     int i;
-    if (p->route.drains && p->plan.schedule != SPIPE_ZERO_COPY) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, out);
-    }
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!(p->route.leaves & SPIPE_BIT(i))) continue;
         spipe_priv_write_wait(w, -1, out, spipe_priv_stage_stream(w, i), w->slot->stage_done[i], 0);
@@ -5988,13 +6265,6 @@ SPIPE_PRIV_RARE void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     }
 }
 
-SPIPE_PRIV_RARE int spipe_priv_counts_after(const spipe_priv_pipeline_t *p, int step) {
-    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-    if (step == SPIPE_PRIV_STEP_IN && refills) return SPIPE_PRIV_COUNTS_COPIED_IN;
-    if (step != SPIPE_PRIV_STEP_OUT) return SPIPE_PRIV_COUNTS_NOTHING;
-    return p->route.drains ? SPIPE_PRIV_COUNTS_DRAINABLE : SPIPE_PRIV_COUNTS_WHOLE;
-}
-
 SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     spipe_priv_program_t *g = &p->program;
@@ -6009,8 +6279,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
         w->step = what;
         spipe_priv_write_step(w, s);
         if (!p->request.desc.checked) continue;
-        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on))->counts =
-            spipe_priv_counts_after(p, what);
+        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_writers_stream(w, on));
     }
     g->num_ops = g->step_start[i] = w->num_ops - before;
 }
@@ -6028,6 +6297,12 @@ SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     return spipe_priv_has_one_call(&p->request);
 }
 
+/* Whether a slot's order may be even and odd, and that makes a difference. */
+SPIPE_PRIV_RARE size_t spipe_priv_parities(const spipe_priv_pipeline_t *p) {
+    if (p->run.one_stream || spipe_priv_stream_a_slot(&p->plan)) return 1;
+    return p->route.host_work || p->plan.depth % 2 != 0 ? 2 : 1;
+}
+
 /* Writes the program for the streams in use. */
 SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
@@ -6038,17 +6313,18 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
     g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
-               p->route.refill == SPIPE_PRIV_REFILL_NEVER;
+               !p->route.fills;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;
     }
     g->checkpoint_mask = p->request.desc.progress ? 0 : SPIPE_PRIV_CHECKPOINT_EVERY - 1;
-    g->checkpoint_from = g->checkpoint_mask + 1 - g->checkpoint_width;
-    g->num_rows = p->plan.depth << (p->plan.depth % 2);
-    for (w.row = 0; w.row < g->num_rows; ++w.row) {
-        w.slot = &p->memory.slots[w.row % p->plan.depth];
-        spipe_priv_write_row(&w);
+    g->parities = spipe_priv_parities(p);
+    for (w.number = 0; w.number < p->plan.depth; ++w.number) {
+        w.slot = &p->memory.slots[w.number];
+        for (w.parity = 0; w.parity < 2; ++w.parity) {
+            if (g->parities == 2 || (w.number & 1) == w.parity) spipe_priv_write_row(&w);
+        }
         if (w.num_ops > g->capacity) return; /* there is no memory for so many yet */
     }
 }
@@ -6062,7 +6338,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SERIAL;
     spipe_priv_write_program(p);
     p->run.one_stream = one_stream;
-    num = g->num_ops * g->num_rows; /* all rows have the same number of operations */
+    num = g->num_ops * g->parities * p->plan.depth; /* all rows have as many operations */
     if (num > g->capacity) {
         spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)g->ops, num * sizeof *more);
         if (!more) return cudaErrorMemoryAllocation;
@@ -6079,428 +6355,241 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
            p->program.watched == (p->request.desc.timeline != NULL);
 }
 
-/* ---- src/private/parking.h ---- */
-/* ---- 12 execute: parked workers -------------------------------------------------------------
-   Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
-enum {
-    SPIPE_PRIV_LATE_ADDS = 8,   /* for each worker late for its task; each wait takes 1 off again */
-    SPIPE_PRIV_MOST_LATE = 256, /* beyond this sum, workers without a task sleep at once ... */
-    SPIPE_PRIV_LATE_REST = 4096 /* ... for as many waits as take this sum back to MOST_LATE */
-};
-
-/* The calling worker waits until it is woken: first awake, then asleep. A worker that waits awake
-   while another program has its CPU comes late to its task, and no other worker is woken for it.
-   Each time that happens adds LATE_ADDS to s->late, and each wait takes 1 off, so s->late grows if
-   more than one wait in 8 ends late. Above MOST_LATE, other programs want every CPU: s->late
-   becomes LATE_REST, and workers sleep at once until it is back at MOST_LATE. Called with the lock
-   held. */
-SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
-                                     spipe_priv_worker_t *w) {
-    int late;
-    w->woken = w->asleep = 0;
-    w->next = *list;
-    *list = w;
-    if (s->late <= SPIPE_PRIV_MOST_LATE) {
-        spipe_priv_unlock(s);
-        late = spipe_priv_spin(&w->woken);
-        spipe_priv_lock(s);
-        if (late && w->woken) s->late += SPIPE_PRIV_LATE_ADDS;
-        if (s->late > SPIPE_PRIV_MOST_LATE) s->late = SPIPE_PRIV_LATE_REST;
-    }
-    if (s->late) --s->late;
-    w->asleep = 1;
-    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
-}
-
-/* Takes the worker that parked last off a list. Returns it for spipe_priv_unlock_and_wake if it is
-   asleep; NULL if it is not, or if there is none. Called with the lock held. */
-SPIPE_PRIV_RARE spipe_priv_worker_t *spipe_priv_unpark(spipe_priv_worker_t **list) {
-    spipe_priv_worker_t *w = *list;
-    if (!w) return NULL;
-    *list = w->next;
-    SPIPE_PRIV_STORE(w->woken, 1);
-    return w->asleep ? w : NULL;
-}
-
-/* Wakes a worker, or none (NULL), after giving back the lock, for which the worker would else have
-   to wait. */
-SPIPE_PRIV_RARE void spipe_priv_unlock_and_wake(spipe_priv_sync_t *s, spipe_priv_worker_t *w) {
-    spipe_priv_unlock(s);
-    if (w) spipe_priv_cond_signal(&w->work);
-}
-
-/* Wakes the worker that parked last; called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
-    spipe_priv_worker_t *w = spipe_priv_unpark(list);
-    if (w) spipe_priv_cond_signal(&w->work);
-}
-
-SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
-    while (q->parked) spipe_priv_wake_one(&q->parked);
-    while (q->barred) spipe_priv_wake_one(&q->barred);
-}
-
 /* ---- src/private/workers.h ---- */
 /* ---- 12 execute: workers -------------------------------------------------------------------
-   The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
-   only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
+   The threads of a run, and how all of them wait. What they do is in working.h. Writes
+   spipe_priv_workers_t. */
 
-enum {
-    SPIPE_PRIV_ASKS_FROM = 32 /* chunks for each thread: in so long a run it calls CUDA */
-};
+/* Does one thing that is ready, if there is one that this thread may do; in working.h. */
+SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h);
 
-/* Does a task; in hostwork.h. */
-SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
+#define SPIPE_PRIV_AWAKE_S 200e-6 /* a thread waits awake for as long as a wait usually takes */
+#define SPIPE_PRIV_NAP_US  50     /* between two questions to the GPU once it lets us wait longer */
 
-/* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
-   ended, and drained once its copy out has. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
-                                        const spipe_priv_queue_t *q) {
-    const spipe_priv_task_t *t = &q->tasks[q->head];
-    if (q->num_tasks == 0) return 0; /* between runs the plan may change */
-    if (t->what == SPIPE_PRIV_DRAIN) return t->batch < p->run.at.polled_out;
-    if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
-    return t->batch < p->plan.depth + p->run.at.polled_in;
-}
-
-/* Returns 1 if the work before an event of batch *polled has ended; -1 if with an error, which ends
-   the run. For the error *polled is read again: while the thread that asks is held up, others go
-   on, and CUDA returns an error of the GPU for any event. */
-SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
-                                          const size_t *polled) {
-    cudaError_t e;
-    if (!event) return 0; /* of a single batch: no task waits for its copies */
-    e = spipe_priv_query(event);
-    if (spipe_priv_reached(e)) return 1;
-    if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, SPIPE_PRIV_LOAD(*polled),
-                                "a stage or copy (a checked run tells which)");
-    return -1;
-}
-
-/* A calling thread that helps fills the first batch and drains the last one: no worker would wake
-   up sooner. */
-SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
-                                          const spipe_priv_task_t *t) {
-    if (!p->plan.caller_helps) return 0;
-    return (t->what == SPIPE_PRIV_FILL && t->batch == 0) ||
-           (t->what == SPIPE_PRIV_DRAIN && t->batch + 1 == p->run.num_batches);
-}
-
-/* Counts batches whose copies have ended, for which tasks of a kind wait. A worker that asked does
-   the task that may follow itself, so no other is woken. */
-SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
-    size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
-    spipe_priv_queue_t *q = &p->workers.queues[what];
-    spipe_priv_worker_t *w = NULL;
-    spipe_priv_lock(p->sync);
-    if (*polled < batches) SPIPE_PRIV_STORE(*polled, batches);
-    if (!q->polling && spipe_priv_is_ready(p, q) && !spipe_priv_is_callers(p, &q->tasks[q->head])) {
-        w = spipe_priv_unpark(&q->parked);
+/* Counts the seconds of idle workers, for the steering, and whether this one is idle. Called with
+   the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
+                                           int idle) {
+    spipe_priv_workers_t *w = &p->workers;
+    if (h->asks && !idle) w->asker = h->asks = 0;
+    if (!idle) h->since = 0.0;
+    if (h->caller || h->idle == idle) return;
+    if (p->steer.began > 0.0) {
+        const double now = spipe_priv_seconds();
+        p->steer.idle_s += (double)w->idle * (now - p->steer.idle_since);
+        p->steer.idle_since = now;
     }
-    spipe_priv_unlock_and_wake(p->sync, w);
+    h->idle = idle;
+    w->idle = idle ? w->idle + 1 : w->idle - 1;
 }
 
-/* Asks whether these copies of one more batch have ended; after an error, too, because then nothing
-   is drained. Returns whether they have. In a checked run the calling thread waits for each step
-   and meets its errors itself, so nothing is asked before that. */
-SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
-    const int in = what == SPIPE_PRIV_FILL;
-    const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
-    const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
-    const size_t batch = SPIPE_PRIV_LOAD(*polled);
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (batch >= SPIPE_PRIV_LOAD(*issued)) return 0;
-    if (p->request.desc.checked && !SPIPE_PRIV_LOAD(p->run.failed)) return 0;
-    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
-    spipe_priv_count_polled(p, what, batch + 1);
-    return 1;
+/* Waits awake for news, for a moment. If a yield takes more than a millisecond, other programs want
+   every CPU: then nobody waits awake for 32 times as long. */
+SPIPE_PRIV_RARE void spipe_priv_wait_awake(spipe_priv_pipeline_t *p, double most) {
+    spipe_priv_sync_t *s = p->sync;
+    const unsigned seen = p->workers.news;
+    double waited = 0.0, took = 0.0;
+    spipe_priv_unlock(s);
+    do {
+        took = spipe_priv_timed_yield();
+        waited += took;
+    } while (SPIPE_PRIV_LOAD(p->workers.news) == seen && waited < most);
+    spipe_priv_lock(s);
+    if (took > 1e-3) s->busy_until = spipe_priv_seconds() + 32.0 * took;
 }
 
-/* Whether workers ask CUDA, or the calling thread does: a thread's first call of CUDA takes long,
-   which pays only in a long run. */
-SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
-                                           const spipe_priv_queue_t *q) {
-    const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
-    const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
-    if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
-    if (p->request.kept) return 1;
-    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_ASKS_FROM * SPIPE_PRIV_LOAD(q->num_threads);
-}
-
-/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
-   Then its workers end. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_queue_t *q) {
-    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
-    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
-    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
-}
-
-/* Does the oldest task of a queue, and wakes a worker, or none (NULL), to ask for the next one;
-   called and returns with the lock held. With the last task, the parked workers are woken: they end
-   while it is done, so the run need not wait for them. */
-SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
-                                        spipe_priv_worker_t *next) {
-    const spipe_priv_task_t t = q->tasks[q->head];
-    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
-    --q->num_tasks;
-    ++q->num_busy;
-    q->num_taken += t.what != SPIPE_PRIV_TOUCH;
-    if (spipe_priv_is_over(p, q)) spipe_priv_wake_all(q);
-    spipe_priv_unlock_and_wake(p->sync, next);
-    spipe_priv_do_task(p, t);
-    spipe_priv_lock(p->sync);
-    --q->num_busy;
-}
-
-/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
-   ask and the others can sleep. If the copy has ended, it wakes the next worker to ask, and does
-   that task. *asked: whether this worker has called CUDA before. Called, and returns, with the lock
-   held. */
-SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
-                                          int *asked) {
-    const int what = q->tasks[q->head].what;
-    SPIPE_PRIV_STORE(q->polling, 1);
+/* Lets the GPU work for a while: sleeps a little or, if asked to, until an event has come. */
+SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    cudaEvent_t event = NULL;
+    int stage, sleeps = p->request.desc.blocking && !spipe_priv_is_modelled();
+    if (!spipe_priv_next_asked(p, 1, &event, &stage)) {
+        (void)spipe_priv_next_asked(p, 0, &event, &stage);
+    }
+    sleeps &= event != NULL;
+    p->run.at.asking |= sleeps;
+    p->run.at.busy += (size_t)sleeps;
     spipe_priv_unlock(p->sync);
-    if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
-    *asked = 1;
-    if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
+    if (sleeps) {
+        if (!h->on_device) (void)cudaSetDevice(p->request.device);
+        h->on_device = 1;
+        if (cudaEventSynchronize(event) != cudaSuccess) (void)cudaGetLastError(); /* asked again */
+    } else {
+        spipe_priv_nap(SPIPE_PRIV_NAP_US);
+    }
     spipe_priv_lock(p->sync);
-    SPIPE_PRIV_STORE(q->polling, 0);
-    if (!spipe_priv_is_ready(p, q)) return;
-    spipe_priv_do_next(p, q, q->num_tasks > 1 ? spipe_priv_unpark(&q->parked) : NULL);
+    if (!sleeps) return;
+    p->run.at.asking = 0;
+    --p->run.at.busy;
+    h->since = 0.0;
+}
+
+/* One turn of waiting, for a thread that has nothing to do: awake for as long as a wait usually
+   takes, then asleep; one thread sleeps in naps while only the GPU can bring news. Called with the
+   lock held. */
+SPIPE_PRIV_RARE void spipe_priv_rest(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    spipe_priv_workers_t *w = &p->workers;
+    const double now = spipe_priv_seconds();
+    const int may_ask = h->caller || spipe_priv_workers_call(p);
+    const int asks = spipe_priv_asks(p);
+    if (h->since <= 0.0) h->since = now;
+    if (!w->asker && may_ask && asks) w->asker = h->asks = 1;
+    if (!p->request.desc.blocking && now >= p->sync->busy_until &&
+        now - h->since < SPIPE_PRIV_AWAKE_S) {
+        spipe_priv_wait_awake(p, h->asks ? 1e-6 : 20e-6);
+    } else if ((h->asks && asks) || w->num_threads == 0) {
+        spipe_priv_let_work(p, h);
+    } else {
+        if (h->asks) w->asker = h->asks = 0;
+        if (h->caller) {
+            w->caller_asleep = 1;
+            spipe_priv_wait(p->sync);
+            w->caller_asleep = 0;
+        } else {
+            ++w->asleep;
+            spipe_priv_cond_wait(&w->work, &p->sync->lock);
+            --w->asleep;
+        }
+        h->since = 0.0;
+    }
+}
+
+/* Whether a worker ends: it is told to, or no task will follow in a one-shot run. */
+SPIPE_PRIV_RARE int spipe_priv_worker_ends(const spipe_priv_pipeline_t *p) {
+    if (p->workers.quit) return 1;
+    return !p->request.kept && !p->run.shared && spipe_priv_is_worked_off(p);
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
-    spipe_priv_queue_t *q = (spipe_priv_queue_t *)arg;
-    spipe_priv_pipeline_t *p = q->pipeline;
-    spipe_priv_worker_t *w;
-    size_t number;
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)arg;
+    spipe_priv_workers_t *w = &p->workers;
+    spipe_priv_hand_t h;
+    memset((void *)&h, 0, sizeof h);
     spipe_priv_model_worker();
     (void)spipe_priv_own_calls();
-    if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
-    number = q->num_begun++;
-    w = &q->workers[number];
-    memset((void *)w, 0, sizeof *w);
-    spipe_priv_cond_create(&w->work);
-    while (!p->workers.quit && !spipe_priv_is_over(p, q)) {
-        const int barred = number >= q->limit;
-        if (!barred && spipe_priv_is_ready(p, q))
-            spipe_priv_do_next(p, q, NULL);
-        else if (!barred && q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
-            spipe_priv_poll_copy(p, q, &w->asked);
-        else {
-            if (barred) spipe_priv_wake_one(&q->parked); /* to ask, as this one may have done */
-            spipe_priv_park(p->sync, barred ? &q->barred : &q->parked, w);
+    ++w->taking;
+    while (!spipe_priv_worker_ends(p)) {
+        if (w->taking > w->active) {
+            spipe_priv_count_idle(p, &h, 0);
+            --w->taking;
+            spipe_priv_wake(p->sync); /* others have to do what it may have been woken for */
+            spipe_priv_tell(p);
+            spipe_priv_cond_wait(&w->rest, &p->sync->lock);
+            ++w->taking;
+        } else if (!spipe_priv_do_one(p, &h)) {
+            spipe_priv_count_idle(p, &h, 1);
+            spipe_priv_rest(p, &h);
         }
     }
-    spipe_priv_wake_one(&q->parked);
+    spipe_priv_count_idle(p, &h, 0);
+    --w->taking;
+    spipe_priv_cond_broadcast(&w->work);
+    spipe_priv_cond_broadcast(&w->rest);
+    spipe_priv_tell(p);
     spipe_priv_unlock(p->sync);
-    return NULL; /* its condition stays: a thread may be about to signal it */
+    return NULL;
 }
 
-/* Posts a task. *issued, unless it is NULL, counts one more batch whose copies are in the streams.
-   If the task has to wait for a copy, a worker is woken only to ask about that copy. */
-SPIPE_PRIV_RARE void spipe_priv_post_after(spipe_priv_pipeline_t *p, int what, int stage,
-                                           size_t batch, size_t *issued) {
-    const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
-    spipe_priv_queue_t *q = &p->workers.queues[number];
-    spipe_priv_worker_t *w = NULL;
-    spipe_priv_task_t *t;
-    int ask;
-    spipe_priv_lock(p->sync);
-    if (issued) SPIPE_PRIV_STORE(*issued, *issued + 1);
-    if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
-        if (what != SPIPE_PRIV_HOST) spipe_priv_model_post(p, what, stage, batch);
-        t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
-        t->what = what;
-        t->stage = stage;
-        t->batch = batch;
-        t->began = 0.0;
-        ask = !q->polling && spipe_priv_workers_ask(p, q);
-        if ((ask || spipe_priv_is_ready(p, q)) && !spipe_priv_is_callers(p, t)) {
-            w = spipe_priv_unpark(&q->parked);
-        }
-    }
-    spipe_priv_unlock_and_wake(p->sync, w);
+/* From now on so many workers take part. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_set_active(spipe_priv_pipeline_t *p, size_t threads) {
+    if (p->workers.active == threads) return;
+    p->workers.active = threads;
+    spipe_priv_cond_broadcast(&p->workers.rest);
+    spipe_priv_cond_broadcast(&p->workers.work);
+    spipe_priv_tell(p);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
-    spipe_priv_post_after(p, what, stage, batch, NULL);
-}
-
-/* Posts the draining of a batch, once its copies out are issued. */
-SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_post_after(p, SPIPE_PRIV_DRAIN, -1, batch, &p->run.at.issued_out);
-}
-
-/* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
-   worker ever waits for a turn while there is other work. */
-SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
-    int ready;
-    spipe_priv_model_post(p, SPIPE_PRIV_HOST, stage, batch);
-    spipe_priv_lock(p->sync);
-    p->run.at.host_begun[stage] = batch + 1;
-    ready = !p->request.desc.stages[stage].ordered || p->run.at.host_left[stage] == batch;
-    spipe_priv_unlock(p->sync);
-    if (ready) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch);
-}
-
-/* Called when a batch has left a host stage. */
-SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
-    int next;
-    spipe_priv_lock(p->sync);
-    SPIPE_PRIV_STORE(p->memory.slots[batch % p->plan.depth].host_done[stage], batch + 1);
-    p->run.at.host_left[stage] = batch + 1;
-    next = p->request.desc.stages[stage].ordered && p->run.at.host_begun[stage] > batch + 1;
-    spipe_priv_wake(p->sync);
-    spipe_priv_unlock(p->sync);
-    if (next) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch + 1);
-}
-
-/* Threads of each kind: what the plan wants, or the run's share of them. */
-SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t wanted[]) {
-    wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
-    wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
-    wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
-    if (p->provider) p->provider->share(p, wanted);
-}
-
-/* Allocates the queues when there is host work. A task is set when it is posted and a worker when
-   its thread begins, so a short run does not touch the memory of the others. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
-    const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
-    const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
-    unsigned char *at;
-    int i;
-    if (p->workers.block || !p->route.host_work) return cudaSuccess;
-    at = (unsigned char *)malloc(SPIPE_PRIV_NUM_QUEUES * (ring + workers));
-    if (!at) return cudaErrorMemoryAllocation;
-    p->workers.block = at;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i, at += ring + workers) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        q->pipeline = p;
-        q->tasks = (spipe_priv_task_t *)(void *)at;
-        q->workers = (spipe_priv_worker_t *)(void *)(at + ring);
-    }
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
-                                            size_t wanted) {
-    size_t k;
-    if (wanted > p->plan.depth) wanted = p->plan.depth;
-    for (k = q->num_threads; k < wanted; ++k) {
+/* Starts threads until there are so many; fewer, down to none, will do. */
+SPIPE_PRIV_RARE void spipe_priv_start_threads(spipe_priv_pipeline_t *p, size_t num) {
+    spipe_priv_workers_t *w = &p->workers;
+    if (num > SPIPE_PRIV_MOST_WORKERS) num = SPIPE_PRIV_MOST_WORKERS;
+    while (w->num_threads < num) {
         void *thread = p->provider ? p->provider->start_thread(p->request.desc.resources,
-                                                               spipe_priv_worker_thread, q)
-                                   : spipe_priv_thread_start(spipe_priv_worker_thread, q);
+                                                               spipe_priv_worker_thread, p)
+                                   : spipe_priv_thread_start(spipe_priv_worker_thread, p);
         if (!thread) break;
         spipe_priv_model_started();
         spipe_priv_lock(p->sync);
-        q->threads[k] = thread;
-        SPIPE_PRIV_STORE(q->num_threads, k + 1);
+        w->threads[w->num_threads++] = thread;
         spipe_priv_unlock(p->sync);
     }
-    spipe_priv_lock(p->sync);
-    if (q->limit != wanted) {
-        SPIPE_PRIV_STORE(q->limit, wanted);
-        spipe_priv_wake_all(q); /* each worker checks whether it is within the limit */
-    }
-    spipe_priv_unlock(p->sync);
 }
 
-/* Starts the threads that the plan wants and that do not run yet; fewer, down to none, will do. */
+/* Threads of each kind that the plan wants, or the run's share of them. Returns their sum. */
+SPIPE_PRIV_RARE size_t spipe_priv_wanted_threads(spipe_priv_pipeline_t *p) {
+    const size_t of[3] = {p->plan.drain_threads, p->plan.fill_threads, p->plan.host_threads};
+    size_t *planned = p->workers.planned, all = 0;
+    int i;
+    for (i = 0; i < 3; ++i) planned[i] = of[i] < p->plan.depth ? of[i] : p->plan.depth;
+    if (p->provider) p->provider->share(p, planned);
+    for (i = 0; i < 3; ++i) all += planned[i];
+    return all;
+}
+
+/* Starts the threads that the plan wants and that do not run yet; or as many as runs before this
+   one found to be best. */
 SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
-    size_t wanted[SPIPE_PRIV_NUM_QUEUES];
-    int i;
-    spipe_priv_wanted_threads(p, wanted);
-    if (!p->workers.block) return;
-    if (!p->workers.started && wanted[0] + wanted[1] + wanted[2] == 0) return;
+    spipe_priv_workers_t *w = &p->workers;
+    size_t wanted = spipe_priv_wanted_threads(p);
+    if (!w->made || (!w->started && wanted == 0)) return;
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
-    p->workers.started = 1;
+    w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
-    p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
-        spipe_priv_start_queue(p, &p->workers.queues[i], wanted[i]);
-    }
+    w->all_cpus =
+        w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
+    if (p->steer.found > 0 && wanted > 0) wanted = p->steer.found;
+    spipe_priv_lock(p->sync);
+    spipe_priv_set_active(p, wanted);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_start_threads(p, wanted);
 }
 
-/* Ends the workers, whose queues are empty or not wanted any more. */
+/* Makes what workers wait for, where there is host work. */
+SPIPE_PRIV_RARE void spipe_priv_make_workers(spipe_priv_pipeline_t *p) {
+    if (p->workers.made || !p->route.host_work) return;
+    spipe_priv_cond_create(&p->workers.work);
+    spipe_priv_cond_create(&p->workers.rest);
+    p->workers.made = 1;
+}
+
+/* Ends the workers, which have no task or are not wanted any more. */
 SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
-    size_t k;
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        spipe_priv_lock(p->sync);
-        p->workers.quit = 1;
-        spipe_priv_wake_all(q);
-        spipe_priv_unlock(p->sync);
-        for (k = q->num_threads; k > 0;) {
-            void *thread = q->threads[--k];
-            if (p->provider)
-                p->provider->join_thread(p->request.desc.resources, thread);
-            else
-                spipe_priv_thread_join(thread);
-        }
-        while (q->num_begun > 0) spipe_priv_cond_destroy(&q->workers[--q->num_begun].work);
-        q->num_threads = 0;
+    spipe_priv_workers_t *w = &p->workers;
+    if (w->num_threads == 0) return;
+    spipe_priv_lock(p->sync);
+    w->quit = 1;
+    SPIPE_PRIV_STORE(w->news, w->news + 1);
+    spipe_priv_cond_broadcast(&w->work);
+    spipe_priv_cond_broadcast(&w->rest);
+    spipe_priv_unlock(p->sync);
+    for (; w->num_threads > 0; --w->num_threads) {
+        void *thread = w->threads[w->num_threads - 1];
+        if (p->provider)
+            p->provider->join_thread(p->request.desc.resources, thread);
+        else
+            spipe_priv_thread_join(thread);
     }
-    p->workers.quit = 0;
+    w->quit = 0;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_end_workers(p);
     spipe_priv_model_free(p);
-    free(p->workers.block);
-    p->workers.block = NULL;
+    if (!p->workers.made) return;
+    spipe_priv_cond_destroy(&p->workers.work);
+    spipe_priv_cond_destroy(&p->workers.rest);
+    p->workers.made = 0;
 }
 
-/* Workers that may take tasks of this queue in this run. */
-SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
-    const size_t started = SPIPE_PRIV_LOAD(q->num_threads), limit = SPIPE_PRIV_LOAD(q->limit);
-    return started < limit ? started : limit;
-}
-
-/* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
-   the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
-   host stages, sources and sinks, which take one thread at a time, it else helps only if there is
-   no worker: a source that gives chunks in order may wait for what a sink has got, and only the
-   caller issues. */
-SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
-    const int all_polled =
-        SPIPE_PRIV_LOAD(p->run.at.polled_out) >= SPIPE_PRIV_LOAD(p->run.num_batches);
-    int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
-    if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
-    return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
-}
-
-/* Does one task that the calling thread should and can do; returns 0 if there is none. It drains
-   before it fills: while it fills a large chunk, nothing is issued, and slots that wait to be
-   drained stay taken. */
-SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
-    int i, ready = 0;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block && !ready; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        if (!spipe_priv_may_help(p, i)) continue;
-        spipe_priv_lock(p->sync);
-        ready = spipe_priv_is_ready(p, q);
-        if (ready) spipe_priv_do_next(p, q, NULL);
-        spipe_priv_unlock(p->sync);
-    }
-    return ready;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
-    int i, busy = 0;
-    spipe_priv_lock(p->sync);
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        const spipe_priv_queue_t *q = &p->workers.queues[i];
-        busy |= q->num_tasks > 0 || q->num_busy > 0 || q->polling;
-    }
-    spipe_priv_unlock(p->sync);
-    return busy;
+/* Workers of a kind, for the report: of those that run, as the plan divides them. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_pipeline_t *p, int what) {
+    const spipe_priv_workers_t *w = &p->workers;
+    const size_t num = w->num_threads < w->active ? w->num_threads : w->active;
+    const size_t all = w->planned[0] + w->planned[1] + w->planned[2];
+    const size_t fill = all > 0 ? (num * w->planned[SPIPE_PRIV_FILL] + all - 1) / all : 0;
+    const size_t host = all > 0 ? num * w->planned[SPIPE_PRIV_HOST] / all : 0;
+    if (what == SPIPE_PRIV_FILL) return fill;
+    return what == SPIPE_PRIV_HOST ? host : num - fill - host;
 }
 
 /* ---- src/private/filling.h ---- */
@@ -6508,7 +6597,7 @@ SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
    Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
    thread it is on. */
 
-/* How many elements of a batch's window lie before the first and after the last of the whole. */
+/* How many elements of a chunk's window lie before the first and after the last of the whole. */
 SPIPE_PRIV_RARE void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
                                         size_t total, size_t *left, size_t *right) {
     const size_t end = first + count + b->halo_after;
@@ -6554,7 +6643,7 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
     memcpy(to, from, n);
 }
 
-/* The part of a batch's window that lies in the whole: n elements from number low on. */
+/* The part of a chunk's window that lies in the whole: n elements from number low on. */
 SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe_priv_at_t *at,
                                        size_t total, size_t *low, size_t *n) {
     size_t left, right;
@@ -6603,15 +6692,15 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b, spip
 /* Records that the function of a source or sink failed for n elements from number first on. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p, int i,
                                                        spipe_priv_note_t *note, cudaError_t e,
-                                                       size_t batch, const char *what, size_t first,
+                                                       size_t chunk, const char *what, size_t first,
                                                        size_t n) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const char *why;
-    if (spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, note, batch);
+    if (spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, note, chunk);
     why = spipe_priv_reason(b, note, &e);
-    return spipe_priv_fail(p, note, e, -1, batch,
+    return spipe_priv_fail(p, note, e, -1, chunk,
                            "the %s %d failed at chunk %zu (%zu elements from %zu): %s", what, i,
-                           spipe_priv_position(p, batch), n, first, why);
+                           chunk, n, first, why);
 }
 
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
@@ -6635,7 +6724,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     spipe_priv_take_back(lent, to, to, n * size);
     SPIPE_PRIV_COPIED(n * size, 0);
     if (e != cudaSuccess)
-        return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
+        return spipe_priv_function_failed(p, i, &note, e, at->chunk, "source of buffer", low, n);
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
     return e;
 }
@@ -6657,13 +6746,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
     spipe_priv_take_back(lent_tickets, tickets, NULL, ticket_bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
-    return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
+    return spipe_priv_function_failed(p, i, &note, e, at->chunk, "work of split source", at->first,
                                       at->count);
 }
 
 /* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
-                                            size_t want, size_t batch) {
+                                            size_t want, size_t chunk) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const int endless = spipe_priv_endless(&p->request.desc);
     size_t *got = &p->run.sources[i].got;
@@ -6679,22 +6768,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                         cudaErrorUnknown);
         spipe_priv_take_back(lent, dst, dst, bytes);
         if (e != cudaSuccess) {
-            return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
+            return spipe_priv_function_failed(p, i, &note, e, chunk, "source of buffer", *got,
                                               want);
         }
         if (n == SIZE_MAX) {
-            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                    "the source of buffer %d did not set *count; set it to the "
                                    "number of elements it gave, 0 at the end",
                                    i);
         }
         if (n > want) {
-            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                    "the source of buffer %d said that it gave %zu elements where "
                                    "there was room for %zu",
                                    i, n, want);
         }
-        if (n == 0 && spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, &note, batch);
+        if (n == 0 && spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, &note, chunk);
         if (n == 0) p->run.sources[i].ended = 1;
         SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
         *got += n;
@@ -6702,35 +6791,37 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
-    return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+    return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                            "the source of buffer %d ended after %zu of %zu elements; leave count "
                            "SPIPE_AUTO to run until the end",
                            i, *got, p->request.desc.count);
 }
 
-/* Fills a source's window; elements that the window before has, too, are copied from there. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
+/* Fills a source's window; elements that the window before has, too, are copied from there: from the
+   slot that was read into last, whose memory nobody has written since. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i,
+                                                   const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t size = p->run.batch_elems, depth = p->plan.depth;
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    const size_t size = p->plan.chunk;
+    const spipe_priv_slot_t *slot = at->slot;
     unsigned char *data = b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i];
     const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
-    if (batch == 0 || p->run.positions) {
-        p->run.sources[i].got = spipe_priv_position(p, batch) * size;
+    if (at->chunk == 0 || p->run.shared) {
+        p->run.sources[i].got = at->first;
         p->run.sources[i].ended = 0;
-        return spipe_priv_read(p, i, data, size + b->halo_after, batch);
+        return spipe_priv_read(p, i, data, size + b->halo_after, at->chunk);
     }
-    before = p->memory.slots[(batch - 1) % depth].pin_in[i];
+    before = p->run.at.read->pin_in[i];
     if (shared > 0) {
         memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
     }
-    return spipe_priv_read(p, i, base + shared, size, batch);
+    return spipe_priv_read(p, i, base + shared, size, at->chunk);
 }
 
 /* When a source has ended, all must have given as many elements; a source may have given fewer only
    if the others read ahead for a wider halo. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
+SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t chunk,
                                                        size_t total) {
     spipe_priv_note_t note;
     int i;
@@ -6739,7 +6830,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
         const size_t got = p->run.sources[i].got;
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
-        return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+        return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                "the sources disagree: one ended after %zu elements, buffer %d gave "
                                "%zu",
                                total, i, got);
@@ -6747,28 +6838,44 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* Reads all sources for a batch, from buffer i on, finds the end, and writes their edges; in turn.
+/* The sources have this many elements. If they end with a full chunk, they are asked once more, as
+   only that shows one that is longer. */
+SPIPE_PRIV_RARE void spipe_priv_set_total(spipe_priv_pipeline_t *p, size_t total) {
+    const size_t num = total / p->plan.chunk + (total % p->plan.chunk != 0);
+    const size_t end = total % p->plan.chunk == 0 ? num + 1 : num;
+    spipe_priv_lock(p->sync);
+    SPIPE_PRIV_STORE(p->run.total, total);
+    if (!p->run.shared) {
+        p->run.num_chunks = num;
+        if (end < p->run.at.end) p->run.at.end = end;
+    }
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Reads all sources for a chunk, from buffer i on, finds the end, and writes their edges; in turn.
    If a source that reads ahead has found the end, the others are asked whether they end there, too.
  */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
                                                     const spipe_priv_at_t *at) {
-    const size_t batch = at->batch, first = at->first;
+    const size_t chunk = at->chunk, first = at->first;
     size_t total = SPIPE_PRIV_LOAD(p->run.total), count;
     int ended = -1;
-    if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
+    if (spipe_priv_count_of(p, chunk) == 0 && (first != total || p->run.shared)) {
         return cudaSuccess;
     }
     for (; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
+        SPIPE_TRY(spipe_priv_fill_source(p, i, at));
         if (p->run.sources[i].ended) ended = i;
     }
+    p->run.at.read = at->slot;
     if (ended >= 0) {
         if (total == SPIPE_AUTO) total = p->run.sources[ended].got;
-        SPIPE_TRY(spipe_priv_compare_sources(p, batch, total));
-        spipe_priv_set(p, &p->run.total, total);
+        SPIPE_TRY(spipe_priv_compare_sources(p, chunk, total));
+        spipe_priv_set_total(p, total);
     }
-    count = spipe_priv_count_of(p, batch);
+    count = spipe_priv_count_of(p, chunk);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (b->kind != SPIPE_SOURCE) continue;
@@ -6777,74 +6884,68 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
     return cudaSuccess;
 }
 
-/* Waits until it is this batch's turn: sources and sinks see chunks in order. */
-SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn,
-                                          size_t batch) {
+/* Whether nothing has to be read for a chunk any more. */
+SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t chunk) {
+    return spipe_priv_is_lost(p, chunk) || SPIPE_PRIV_LOAD(p->run.stop_asked);
+}
+
+/* Several GPUs: asks for the number of the chunk that a slot was taken for. 0: there is none. */
+SPIPE_PRIV_RARE int spipe_priv_ask_chunk(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    const size_t chunk = p->request.desc.hooks->next_chunk(p);
     spipe_priv_lock(p->sync);
-    while (*turn != batch) spipe_priv_wait(p->sync);
+    s->chunk = chunk;
+    if (chunk == SPIPE_AUTO) {
+        p->run.at.end = --p->run.at.next;
+        s->state = SPIPE_PRIV_EMPTY;
+    }
     spipe_priv_unlock(p->sync);
-}
-
-/* Whether nothing more has to be read for a batch, nor for one beyond the end of a loop. */
-SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked) ||
-           batch >= SPIPE_PRIV_LOAD(p->run.num_batches);
-}
-
-/* The first buffer of a kind; -1 = there is none. */
-SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == kind) return i;
-    }
-    return -1;
-}
-
-/* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
-   fewer. */
-SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t depth = p->plan.depth;
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
-    if (batch >= depth && !fills &&
-        cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
-        (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
-    }
-    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
-    spipe_priv_set(p, &p->run.at.num_positions, batch + 1);
+    return chunk != SPIPE_AUTO;
 }
 
 SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
-                                                             size_t batch) {
+                                                             spipe_priv_slot_t *s) {
     spipe_priv_at_t at;
     if (source < 0) return SPIPE_PRIV_READ_OK;
-    if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
-    spipe_priv_locate(p, batch, &at);
+    if (spipe_priv_is_idle(p, s->chunk)) return SPIPE_PRIV_NOT_READ;
+    spipe_priv_locate(p, s, &at);
     if (p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess) {
         return SPIPE_PRIV_READ_OK;
     }
     return SPIPE_PRIV_READ_FAILED;
 }
 
-/* Work in the batches' order: reads sources; on several GPUs asks where the batch lies. */
-SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
-    const int shared = p->run.positions != NULL;
+/* Work that one thread at a time does, in the order of chunks: reads sources; on several GPUs asks
+   which chunk it is. Returns whether there is one. */
+SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
+    const int shared = p->run.shared, there = !shared || spipe_priv_ask_chunk(p, s);
     spipe_priv_reading_t outcome;
-    if (!shared && source < 0) return;
-    spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
-    if (shared) spipe_priv_take_position(p, batch);
-    outcome = spipe_priv_read_sources(p, source, batch);
-    if (shared) p->request.desc.hooks->batch_read(p, outcome);
-    spipe_priv_set(p, &p->run.at.fill_turn, batch + 1);
+    if (!there || !p->run.at.reading) return there;
+    outcome = spipe_priv_read_sources(p, source, s);
+    if (shared) p->request.desc.hooks->chunk_read(p, outcome);
+    return spipe_priv_count_of(p, s->chunk) > 0;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+/* Whether chunks are given out one after another, each when the one before it was read. */
+SPIPE_PRIV_RARE int spipe_priv_reads_in_turn(const spipe_priv_pipeline_t *p) {
+    return p->run.shared || spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0;
+}
+
+/* Fills a slot that was taken. Returns whether there is anything in it. */
+SPIPE_PRIV_RARE int spipe_priv_fill(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot) {
+    const int in_turn = spipe_priv_reads_in_turn(p);
+    const int there = !in_turn || spipe_priv_fill_in_turn(p, slot);
     spipe_priv_at_t at;
     size_t total;
     int i;
-    spipe_priv_fill_in_turn(p, batch);
-    spipe_priv_locate(p, batch, &at);
+    if (in_turn) {
+        spipe_priv_lock(p->sync);
+        p->run.at.reading = 0;
+        spipe_priv_tell(p);
+        spipe_priv_unlock(p->sync);
+    }
+    if (!there) return 0;
+    spipe_priv_locate(p, slot, &at);
     total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -6852,7 +6953,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         unsigned char *data = slot->pin_in[i];
         if (!data && (kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
         if (kind == SPIPE_SOURCE && !b->filler) continue;
-        if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
+        if (spipe_priv_is_idle(p, at.chunk)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);
         else if (kind == SPIPE_SOURCE_AT)
@@ -6860,7 +6961,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         else
             spipe_priv_fill_array(b, data, &at, total);
     }
-    spipe_priv_set(p, &slot->filled, batch + 1);
+    return 1;
 }
 
 /* ---- src/private/hostwork.h ---- */
@@ -6868,7 +6969,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-/* Hands a batch to a sink, in turn, or to a positioned one, which several threads may call at once.
+/* Hands a chunk to a sink, in turn, or to a positioned one, which several threads may call at once.
  */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
                                                   const spipe_priv_at_t *at) {
@@ -6885,11 +6986,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     spipe_priv_take_back(lent, at->slot->pin_out[i], NULL, bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
-    return spipe_priv_function_failed(p, i, &note, e, at->batch, "sink of buffer", at->first,
+    return spipe_priv_function_failed(p, i, &note, e, at->chunk, "sink of buffer", at->first,
                                       at->count);
 }
 
-/* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
+/* Drains all outputs of a chunk except those that sinks get in turn (in_turn = 0), or only those
    (1). Returns whether they are whole. */
 SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                           int in_turn) {
@@ -6906,26 +7007,19 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
     return 1;
 }
 
-/* Drains a batch, unless the run has failed at it or before it. */
-SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t depth = p->plan.depth;
+/* Drains a chunk, first into the sinks whose turn it is. Returns whether it is whole. */
+SPIPE_PRIV_RARE int spipe_priv_drain(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     spipe_priv_at_t at;
-    int ok = !spipe_priv_is_lost(p, batch);
-    spipe_priv_locate(p, batch, &at);
-    if (ok) ok = spipe_priv_drain_some(p, &at, 0);
+    int ok = 1;
+    spipe_priv_locate(p, s, &at);
     if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0) {
-        spipe_priv_take_turn(p, &p->run.at.drain_turn, batch);
-        ok = ok && !spipe_priv_is_lost(p, batch) && spipe_priv_drain_some(p, &at, 1);
+        ok = spipe_priv_drain_some(p, &at, 1);
+        spipe_priv_lock(p->sync);
+        s->sunk = 1;
+        spipe_priv_tell(p);
+        spipe_priv_unlock(p->sync);
     }
-    spipe_priv_lock(p->sync);
-    if (ok) SPIPE_PRIV_STORE(at.slot->whole, batch + 1);
-    while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
-        SPIPE_PRIV_STORE(p->run.at.completed, p->run.at.completed + 1);
-    }
-    p->run.at.drain_turn = batch + 1;
-    SPIPE_PRIV_STORE(at.slot->drained, batch + 1);
-    spipe_priv_wake(p->sync);
-    spipe_priv_unlock(p->sync);
+    return ok && !spipe_priv_is_lost(p, at.chunk) && spipe_priv_drain_some(p, &at, 0);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
@@ -6941,9 +7035,9 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     memset(&note, 0, sizeof note);
     note.catches = SPIPE_PRIV_CATCHES;
     c.note = &note;
-    spipe_priv_locate(p, t->batch, &at);
+    spipe_priv_locate(p, t->slot, &at);
     spipe_priv_view(p, &at, &c);
-    c.slot = (int)(t->batch % p->plan.depth);
+    c.slot = t->slot->view.slot;
     c.num_buffers = p->request.desc.num_buffers;
     memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
     for (i = 0; i < c.num_buffers; ++i) {
@@ -6955,148 +7049,56 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     spipe_priv_free_scratch(&note);
     if (e == cudaSuccess && note.error == cudaSuccess) return;
     why = spipe_priv_why(&note, &e);
-    (void)spipe_priv_fail(p, &note, e, t->stage, t->batch,
-                          "host stage '%s' failed at chunk %zu: %s", s->name, at.position, why);
+    (void)spipe_priv_fail(p, &note, e, t->stage, at.chunk,
+                          "host stage '%s' failed at chunk %zu: %s", s->name, at.chunk, why);
 }
 
-/* Waits for the work before a host stage. In a checked run the calling thread does so, before it
-   issues anything else whose error would be taken for that of this work; else the worker. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await_work(spipe_priv_pipeline_t *p, int stage, size_t batch,
-                                                  int caller) {
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (caller != (p->request.desc.checked != 0)) return cudaSuccess;
-    return spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[stage]), stage, batch,
-                                 "work before host stage '");
-}
-
-SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
-    const cudaError_t e = spipe_priv_await_work(p, t->stage, t->batch, 0);
-    if (p->watcher) t->began = spipe_priv_seconds();
-    if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
-    spipe_priv_left_host(p, t->stage, t->batch);
-}
-
-/* Bytes of a task that touches new memory: 2 MiB, so that several threads share the work; more for
-   a large ring, so that all tasks fit into a queue. */
-SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
-    return ((size_t)2 << 20) * (1 + (bytes >> 30));
-}
+/* Bytes of a task that touches new memory, so that several threads share the work. */
+#define SPIPE_PRIV_TOUCH_PAGE ((size_t)2 << 20)
 
 /* Writes one byte of each page, of the smallest size that the system may have used. */
 SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
-    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
+    const size_t bytes = p->memory.pinned_bytes, page = SPIPE_PRIV_TOUCH_PAGE;
     const size_t end = bytes - page_number * page < page ? bytes : (page_number + 1) * page;
     size_t at;
     for (at = page_number * page; at < end; at += SPIPE_PRIV_TOUCH_STEP) p->memory.pinned[at] = 0;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
-    if (p->watcher) t.began = spipe_priv_seconds();
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
-    spipe_priv_model_begin(p, &t);
-    switch (t.what) {
-    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.batch); break;
-    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.batch); break;
-    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
-    default: spipe_priv_touch_one(p, t.batch); break;
+/* Does a task, without the lock. Returns whether its slot goes on to the next state; else there is
+   nothing in it, or it has failed. */
+SPIPE_PRIV_RARE int spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    int goes_on = 1;
+    if (p->watcher) t->began = spipe_priv_seconds();
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, t, t->slot, 0);
+    spipe_priv_model_begin(p, t);
+    switch (t->what) {
+    case SPIPE_PRIV_FILL: goes_on = spipe_priv_fill(p, t->slot); break;
+    case SPIPE_PRIV_DRAIN: goes_on = spipe_priv_drain(p, t->slot); break;
+    case SPIPE_PRIV_HOST: spipe_priv_call_host_stage(p, t); break;
+    default: spipe_priv_touch_one(p, t->chunk); break;
     }
     spipe_priv_model_end();
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 1);
+    t->chunk = t->slot ? t->slot->chunk : t->chunk;
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, t, t->slot, 1);
+    return goes_on;
 }
 
 /* ---- src/private/waiting.h ---- */
-/* ---- 12 execute: waiting -------------------------------------------------------------------
-   What the calling thread does while it waits: it helps the workers, and does what they would do
-   where there are none. */
+/* ---- 12 execute: what is whole ---------------------------------------------------------------
+   In a run without host work the calling thread waits for the device at checkpoints; progress. */
 
-/* Whether the slot of a batch may be filled again. For a batch that was drained CUDA is not asked:
-   it could return a later error of the GPU. */
-SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (batch >= p->run.at.issued_out) return 0;
-    if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
-        return SPIPE_PRIV_LOAD(slot->whole) > batch;
-    }
-    return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
-}
-
-/* Asks CUDA whether copies have ended, in place of the workers of a kind: if there are none, or if
-   the caller helps them and none of them asks. */
-SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
-    const spipe_priv_queue_t *q = &p->workers.queues[what];
-    int help = spipe_priv_may_help(p, what);
-    if (p->plan.caller_helps) help = !SPIPE_PRIV_LOAD(q->polling);
-    if (help || !spipe_priv_workers_ask(p, q)) (void)spipe_priv_ask(p, what);
-}
-
-/* Does what workers do that are missing: asks which copies have ended, and lets slots be filled
-   again. Where a slot is free only when its batch is done, the calling thread alone sees that. */
-SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
-    size_t batch;
-    if (p->provider) p->provider->between(p);
-    if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
-    if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
-    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
-        spipe_priv_help_ask(p, SPIPE_PRIV_FILL);
-        return;
-    }
-    batch = SPIPE_PRIV_LOAD(p->run.at.polled_in);
-    for (; spipe_priv_may_refill(p, batch); ++batch) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
-        spipe_priv_set(p, &p->run.at.polled_in, batch + 1);
-    }
-}
-
-/* Whether the slot of a batch has been filled; by a modelled clock, if there is one. */
-SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
-    while (spipe_priv_model_unsure(p, batch) && !spipe_priv_is_lost(p, batch)) {
-        if (spipe_priv_help(p)) continue;
-        spipe_priv_poll(p);
-        spipe_priv_yield(&p->sync->busy_until);
-    }
-    return !spipe_priv_model_unfilled(p, batch) && SPIPE_PRIV_LOAD(*filled) > batch;
-}
-
-/* Waits until the workers are done and no task will follow. */
-SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
-    int busy = p->workers.block != NULL;
-    while (busy) {
-        spipe_priv_poll(p);
-        busy = spipe_priv_workers_busy(p);
-        if (!spipe_priv_help(p) && busy) spipe_priv_yield(&p->sync->busy_until);
-    }
-}
-
-SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
-    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
-    size_t k;
-    memset(&p->run.at, 0, sizeof p->run.at);
-    spipe_priv_start_workers(p);
-    for (k = 0; k * page < bytes; ++k) {
-        if (p->workers.block)
-            spipe_priv_post(p, SPIPE_PRIV_TOUCH, -1, k);
-        else
-            spipe_priv_touch_one(p, k);
-    }
-    spipe_priv_finish_host_work(p);
-}
-
-/* If nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the batches
-   before it as whole. */
+/* Waits for an event, or (NULL) for stream 0, and counts the chunks before it as whole. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
-                                                size_t batches) {
+                                                size_t chunks) {
     cudaError_t e = cudaSuccess;
     if (event)
         e = cudaEventSynchronize(event);
     else if (!p->route.out_blocks)
         e = cudaStreamSynchronize(p->streams.streams[0]);
-    if (e == cudaSuccess && p->run.at.completed < batches) {
-        spipe_priv_set(p, &p->run.at.completed, batches);
-    }
+    if (e == cudaSuccess && p->run.at.completed < chunks) p->run.at.completed = chunks;
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
-    return spipe_priv_fail_between(p, e, p->run.at.issued_out);
+    return spipe_priv_fail_between(p, e);
 }
 
 /* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
@@ -7107,32 +7109,39 @@ SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t 
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
-    const size_t number = p->run.at.completed / every;
+    const size_t number = p->run.at.checkpoints;
     const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
     size_t k;
     for (k = 0; k < width; ++k) {
-        SPIPE_TRY(spipe_priv_complete(p, events[k], number * every + (k + 1 == width) * every));
+        SPIPE_TRY(spipe_priv_complete(p, events[k], (number + (k + 1 == width)) * every));
+    }
+    ++p->run.at.checkpoints;
+    return cudaSuccess;
+}
+
+/* Records the end of some chunks, and keeps the host from running too far ahead of the GPU. Where
+   each slot has a stream, a checkpoint is an event in each. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t order) {
+    const size_t width = p->program.checkpoint_width;
+    const size_t number = order / (p->program.checkpoint_mask + 1);
+    size_t k;
+    if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return cudaSuccess;
+    if (number >= p->run.at.checkpoints + SPIPE_PRIV_CHECKPOINTS / width) {
+        SPIPE_TRY(spipe_priv_complete_checkpoint(p));
+    }
+    for (k = 0; k < width; ++k) {
+        const size_t slot = width > 1 ? k : order % p->plan.depth;
+        SPIPE_TRY(cudaEventRecord(spipe_priv_checkpoint_events(p, number)[k],
+                                  spipe_priv_stream_for(p, slot, order, SPIPE_PRIV_ON_OUT)));
     }
     return cudaSuccess;
 }
 
-/* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
-    const size_t number = batch / every, row = batch % p->plan.depth;
-    const size_t event = batch % every - p->program.checkpoint_from;
-    if (p->run.mode != SPIPE_PRIV_WAITED_FOR || p->route.drains) return cudaSuccess;
-    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
-        SPIPE_TRY(spipe_priv_complete_checkpoint(p));
-    }
-    return cudaEventRecord(spipe_priv_checkpoint_events(p, number)[event],
-                           spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
-}
-
-/* Counts the batches that are whole by now, if the copies out show that. */
+/* Counts the chunks that are whole by now, if the copies out show that: with progress there is a
+   checkpoint for each. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
-    while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
-        const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
+    while (p->run.at.checkpoints < p->run.at.issued_out) {
+        const size_t number = p->run.at.checkpoints % SPIPE_PRIV_CHECKPOINTS;
         const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
         if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
             return 1;
@@ -7141,56 +7150,58 @@ SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Calls the progress callback if more batches are whole than it was told. */
+/* The run is to stop: no chunk is issued that was not. Its sources and sinks are told. */
+SPIPE_PRIV_RARE void spipe_priv_stop_run(spipe_priv_pipeline_t *p) {
+    size_t least = SPIPE_AUTO, k;
+    spipe_priv_lock(p->sync);
+    SPIPE_PRIV_STORE(p->run.stop_asked, 1);
+    for (k = 0; k < p->plan.depth && p->run.states; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        const int waits = s->state == SPIPE_PRIV_FILLING || s->state == SPIPE_PRIV_FILLED;
+        if (waits && s->segment == 0 && s->chunk < least) least = s->chunk;
+    }
+    if (p->run.states) spipe_priv_end_at(p, least);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_stop_calls(p);
+}
+
+/* Calls the progress callback if more chunks are whole than it was told. */
 SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;
     size_t completed, total;
     int stop;
     if (!d->progress || p->run.mode != SPIPE_PRIV_WAITED_FOR) return;
-    if (!spipe_priv_complete_some(p)) return;
-    completed = SPIPE_PRIV_LOAD(p->run.at.completed);
-    total = SPIPE_PRIV_LOAD(p->run.total);
+    if (!p->run.states && !spipe_priv_complete_some(p)) return;
+    spipe_priv_lock(p->sync);
+    completed = spipe_priv_completed(p);
+    total = p->run.total;
+    spipe_priv_unlock(p->sync);
     if (completed == p->run.at.reported) return;
     p->run.at.reported = completed;
     progress.chunks_done = completed;
     progress.total = total == SPIPE_AUTO ? 0 : total;
-    progress.num_chunks = (progress.total + p->run.batch_elems - 1) / p->run.batch_elems;
-    progress.elements_done = completed * p->run.batch_elems;
+    progress.num_chunks = (progress.total + p->plan.chunk - 1) / p->plan.chunk;
+    progress.elements_done = completed * p->plan.chunk;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_clock() - p->run.began;
     (void)spipe_priv_set_mode(p->visit.mode);
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     (void)spipe_priv_own_calls();
-    if (!stop) return;
-    spipe_priv_set(p, &p->run.stop_asked, 1);
-    spipe_priv_stop_calls(p);
-}
-
-/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
-   the error in that case. Meanwhile the progress callback may stop the run. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
-                                             size_t value, size_t batch) {
-    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
-        if (spipe_priv_help(p)) continue;
-        spipe_priv_poll(p);
-        if (p->request.desc.progress) spipe_priv_report_progress(p);
-        spipe_priv_yield(&p->sync->busy_until);
-    }
-    return spipe_priv_error_at(p, batch);
+    if (stop) spipe_priv_stop_run(p);
 }
 
 /* ---- src/private/calling.h ---- */
 /* ---- 12 execute: calling stages ------------------------------------------------------------
-   Calls a stage's function for one chunk, and words its failure. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                    size_t batch, int s, const spipe_chunk_t *c) {
+   Calls a stage's function for a chunk, and words its failure. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
+                                                    const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->visit.found);
+    spipe_priv_leave_error(p->run.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
-        return spipe_priv_check_step(p, e, s, batch, NULL);
+        return spipe_priv_check_step(p, e, s, c->index, NULL);
     }
-    e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+    e = spipe_priv_fail(p, &p->note, e, s, c->index, "stage '%s' failed at chunk %zu: %s",
                         p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess; /* stages of earlier chunks may follow */
     return e;
@@ -7202,7 +7213,7 @@ SPIPE_PRIV_OFTEN unsigned spipe_priv_never_written(const spipe_priv_pipeline_t *
     return stage->elementwise ? ~0u : p->memory.in_place;
 }
 
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
@@ -7210,9 +7221,9 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->visit.found && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->run.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
-    return spipe_priv_stage_failed(p, e, batch, s, c);
+    return spipe_priv_stage_failed(p, e, s, c);
 }
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
@@ -7222,7 +7233,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
     (void)spipe_priv_set_mode(p->visit.mode);
-    e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    e = spipe_priv_call_stage(p, op->stage, &at->slot->view);
     (void)spipe_priv_own_calls();
     return e;
 }
@@ -7283,12 +7294,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
             spipe_priv_look(s->host ? at->slot->dev[i] : (unsigned char *)at->slot->view.data[i],
                             at->count * b->elem_bytes, with, 1, op->stream, &same));
         if (same) continue;
-        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->chunk,
                                s->host ? "host stage '%s' wrote into buffer %d at chunk %zu; add "
                                          "SPIPE_BIT(%d) to what it writes"
                                        : "stage '%s' wrote into buffer %d, an input, at chunk %zu; "
                                          "zero-copy would change your array: make it in/out",
-                               s->name, i, at->position, i);
+                               s->name, i, at->chunk, i);
     }
     return cudaSuccess;
 }
@@ -7299,7 +7310,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                               const spipe_priv_at_t *at, int look) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
-    const size_t guard = p->memory.guard, left = p->run.batch_elems - at->count;
+    const size_t guard = p->memory.guard, left = p->plan.chunk - at->count;
     int i, k, whole;
     for (i = 0; i < p->request.desc.num_buffers && guard > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -7321,11 +7332,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
             }
             SPIPE_TRY(spipe_priv_look(from, bytes, NULL, look, op->stream, &whole));
             if (whole) continue;
-            return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
+            return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->chunk,
                                    "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
                                    "%zu elements; does it compare its index with count?",
                                    stage->name, k ? "past the end of" : "before the beginning of",
-                                   i, spipe_priv_kind_name(b->kind), at->position, at->count);
+                                   i, spipe_priv_kind_name(b->kind), at->chunk, at->count);
         }
     }
     return cudaSuccess;
@@ -7390,12 +7401,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     n = spipe_priv_unwritten(seen, pattern, at->count, b->elem_bytes, &first);
     if (n == 0) return cudaSuccess;
-    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->batch,
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->chunk,
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
                            at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
-                           at->position, at->count, at->first,
+                           at->chunk, at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
 }
@@ -7523,7 +7534,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     size_t nodes = 0;
     cudaError_t e = cudaGraphGetNodes(graph, NULL, &nodes);
     if (e == cudaSuccess && nodes == 0) {
-        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->chunk,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
                                "not on another",
                                p->request.desc.stages[op->stage].name);
@@ -7570,7 +7581,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->visit.found || left == cudaErrorNotReady) left = cudaSuccess;
+    if (left == p->run.found || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
@@ -7580,7 +7591,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     }
     if (e != cudaSuccess || p->note.error != cudaSuccess) {
         if (graph) (void)cudaGraphDestroy(graph);
-        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
+        return spipe_priv_stage_failed(p, e, op->stage, c);
     }
     e = spipe_priv_run_captured(p, op, at, graph);
     spipe_priv_keep_error(&e, cudaGraphDestroy(graph));
@@ -7593,14 +7604,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
     if (p->run.mode != SPIPE_PRIV_CAPTURED) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    if (at->batch == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
+    if (at->chunk == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
         return spipe_priv_call_captured(p, op, at);
     return spipe_priv_issue_call(p, op, at);
 }
 
 /* ---- src/private/issue.h ---- */
 /* ---- 12 execute: issuing -------------------------------------------------------------------
-   The loop that puts a slot's program into the streams for one batch. It has no modes: the program
+   The loop that puts a slot's program into the streams for one chunk. It has no modes: the program
    says what to do. */
 
 /* Copies what CUDA has refused to copy in one piece: half by half, down to one byte. Not if it is
@@ -7725,68 +7736,46 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
-    const size_t batches = at->batch + 1;
     if (p->run.mode == SPIPE_PRIV_CAPTURED) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
-    SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    switch (op->counts) {
-    case SPIPE_PRIV_COUNTS_COPIED_IN: spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches); break;
-    case SPIPE_PRIV_COUNTS_DRAINABLE: spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches); break;
-    case SPIPE_PRIV_COUNTS_WHOLE:
-        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) spipe_priv_set(p, &p->run.at.completed, batches);
-        break;
-    default: break;
-    }
-    return cudaSuccess;
+    return spipe_priv_check_after(p, op, at);
 }
 
+/* Marks where the work before a host stage ends. A checked run waits for it here, before anything
+   is issued whose error would be taken for that of this work. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
                                                         const spipe_priv_op_t *op,
                                                         const spipe_priv_at_t *at) {
+    const cudaEvent_t event = at->slot->stage_done[op->stage];
     SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
-    SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
-    SPIPE_TRY(spipe_priv_await_work(p, op->stage, at->batch, 1));
-    spipe_priv_post_host(p, op->stage, at->batch);
-    return cudaSuccess;
+    SPIPE_TRY(cudaEventRecord(event, op->stream));
+    if (!p->request.desc.checked) return cudaSuccess;
+    return spipe_priv_check_step(p, cudaEventSynchronize(event), op->stage, at->chunk,
+                                 "work before host stage '");
+}
+
+/* An ordered stage waits for the chunk that was issued before. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_in_order(const spipe_priv_op_t *op,
+                                                      const spipe_priv_at_t *at) {
+    const spipe_priv_slot_t *behind = at->slot->behind;
+    if (!behind) return cudaSuccess;
+    return cudaStreamWaitEvent(op->stream, behind->stage_done[op->stage], 0);
 }
 
 /* The rarer operations; kept out of the loop that issues, which stays small. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                             spipe_priv_at_t *at) {
-    cudaError_t e = cudaSuccess;
+                                             const spipe_priv_at_t *at) {
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
     case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
+    case SPIPE_PRIV_OP_IN_ORDER: return spipe_priv_issue_in_order(op, at);
     case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
     case SPIPE_PRIV_OP_CHECKED_CALL: return spipe_priv_issue_checked(p, op, at);
-    case SPIPE_PRIV_OP_HOST_BEGIN: return spipe_priv_issue_host_begin(p, op, at);
-    case SPIPE_PRIV_OP_FILLED:
-        e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
-        if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
-        if (SPIPE_PRIV_LOAD(p->run.stop_asked)) at->count = 0; /* it may not have been read */
-        if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
-        return e;
-    case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */
-        if (at->batch < p->plan.depth) return cudaSuccess;
-        e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
-        if (e != cudaSuccess) return e;
-        spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, at->batch - p->plan.depth);
-        return e;
-    case SPIPE_PRIV_OP_HOST_END:
-        e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
-        if (e != cudaSuccess) return e;
-        spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
-        return e;
-    default: /* IN_END */
-        if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
-        if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
-        spipe_priv_post_after(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth,
-                              &p->run.at.issued_in);
-        return cudaSuccess;
+    default: return spipe_priv_issue_host_begin(p, op, at);
     }
 }
 
@@ -7794,72 +7783,37 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                               spipe_priv_at_t *at) {
+                                               const spipe_priv_at_t *at) {
     cudaError_t e;
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 0);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->slot, 0);
     e = spipe_priv_issue_other(p, op, at);
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 1);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->slot, 1);
     return e;
 }
 
-/* Several GPUs: a batch's position is known before it is issued. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
-    if (!p->run.positions) return cudaSuccess;
-    if (p->route.refill != SPIPE_PRIV_REFILL_NEVER) {
-        return spipe_priv_await(p, filled, batch + 1, batch);
-    }
-    if (batch == p->run.at.num_positions) spipe_priv_take_position(p, batch);
-    return cudaSuccess;
-}
-
-/* After a failure of a user's function: nothing is issued from that batch on, and the batches
-   before it are completed. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
-    const size_t end = SPIPE_PRIV_LOAD(p->run.failed_batch);
-    if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
-    if (SPIPE_PRIV_LOAD(p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
-    if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
-    if (end < p->run.num_batches) spipe_priv_set(p, &p->run.num_batches, end);
-    return cudaSuccess;
-}
-
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
-                                                    const spipe_priv_op_t *op, size_t batch,
+                                                    const spipe_priv_op_t *op, size_t chunk,
                                                     cudaError_t e) {
     const int copies = op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT;
     const char *way = op->step == SPIPE_PRIV_STEP_IN ? "copying in" : "copying out";
-    if (copies)
-        e = spipe_priv_check_step(p, e, -1, batch, way);
-    else
-        e = spipe_priv_check_step(p, e, op->stage, batch, NULL);
-    return spipe_priv_end_early(p, e);
-}
-
-/* A batch of no elements: the sources ended before it. If count is not set, the sources are asked
-   once more at that batch, because only that shows a source that is longer; this waits for it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
-    if (p->run.endless && !p->run.positions) {
-        const cudaError_t e = spipe_priv_await(p, filled, batch + 1, batch);
-        if (e != cudaSuccess) return spipe_priv_end_early(p, e);
+    if (spipe_priv_is_lost(p, chunk)) { /* the function of that step has recorded it */
+        (void)spipe_priv_take_error(e);
+        return e;
     }
-    spipe_priv_set(p, &p->run.num_batches, batch);
-    return cudaSuccess;
+    return spipe_priv_check_step(p, e, copies ? -1 : op->stage, chunk, copies ? way : NULL);
 }
 
-/* Issues operations first .. last-1 of a batch's program. */
+/* Issues operations first .. last-1 of a slot's program. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
-                                              size_t batch) {
+                                              spipe_priv_slot_t *slot) {
+    const spipe_priv_program_t *g = &p->program;
+    const size_t row = (size_t)slot->view.slot * g->parities + (slot->order & (g->parities - 1));
+    const spipe_priv_op_t *op = g->ops + row * g->num_ops, *end = op + last;
     spipe_priv_at_t at;
-    const spipe_priv_op_t *op, *end;
     cudaError_t e = cudaSuccess;
-    if (p->run.positions) e = spipe_priv_await_position(p, batch);
-    if (e != cudaSuccess) return spipe_priv_end_early(p, e);
-    op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
-    end = at.count > 0 ? op + last : op;
+    spipe_priv_locate(p, slot, &at);
     for (op += first; op < end; ++op) {
-        if (op->wait && batch >= op->since) {
+        if (op->wait && (slot->used || !op->again)) {
             e = cudaStreamWaitEvent(op->stream, op->wait, 0);
             if (e != cudaSuccess) break;
         }
@@ -7869,36 +7823,480 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
             e = spipe_priv_issue_call(p, op, &at);
         } else if (op->what != SPIPE_PRIV_OP_NONE) {
             e = spipe_priv_issue_watched(p, op, &at);
-            if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
             op += op->num; /* the last of several copies has what is recorded after them */
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
-        if (e != cudaSuccess) break;
+        if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, at.chunk, e);
     }
-    if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
-    if (at.count == 0) return spipe_priv_issue_end(p, batch);
-    return cudaSuccess;
+    return e == cudaSuccess ? e : spipe_priv_issue_failed(p, op, at.chunk, e);
+}
+
+/* ---- src/private/steer.h ---- */
+/* ---- 12 execute: steering -------------------------------------------------------------------
+   A long run finds its number of threads by what it waits for, and follows the machine: while
+   another program runs, or a file is not in the page cache, it is another one. Writes
+   spipe_priv_steer_t. */
+
+enum {
+    SPIPE_PRIV_STEERED_ROUNDS = 8, /* of the ring: shorter runs do not steer */
+    SPIPE_PRIV_WINDOW_ROUNDS = 2
+};
+
+#define SPIPE_PRIV_WAITS 0.1 /* of a window: the issuer waits, so one more thread ... */
+#define SPIPE_PRIV_FEW   0.5 /* ... unless so many workers were idle, on average */
+#define SPIPE_PRIV_MANY  2.0 /* so many are idle: one thread fewer */
+
+SPIPE_PRIV_RARE double spipe_priv_steer_clock(void) {
+    return spipe_priv_is_modelled() ? spipe_priv_clock() : spipe_priv_seconds();
+}
+
+/* Whether a run steers: not one whose threads the user has set, or that others share with it. */
+SPIPE_PRIV_RARE int spipe_priv_steers(const spipe_priv_pipeline_t *p) {
+    if (!p->run.states || p->provider || p->request.desc.threads != SPIPE_AUTO) return 0;
+    return p->workers.active > 0 && p->workers.num_threads >= p->workers.active &&
+           p->run.num_chunks >= SPIPE_PRIV_STEERED_ROUNDS * p->plan.depth;
+}
+
+/* Seconds of idle workers so far, summed; modelled: of busy ones. Called with the lock held. */
+SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now) {
+    spipe_priv_steer_t *s = &p->steer;
+    if (spipe_priv_is_modelled()) {
+        double busy;
+        spipe_priv_unlock(p->sync); /* the model may wait for a worker */
+        busy = spipe_priv_model_busy(p);
+        spipe_priv_lock(p->sync);
+        return busy;
+    }
+    s->idle_s += (double)p->workers.idle * (now - s->idle_since);
+    s->idle_since = now;
+    return s->idle_s;
+}
+
+/* Begins a window. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double now) {
+    spipe_priv_steer_t *s = &p->steer;
+    s->from = p->run.at.issued;
+    s->began = now;
+    s->waited = 0.0;
+    s->idle_from = spipe_priv_sum_idle(p, now);
+}
+
+/* Called when a run begins. */
+SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
+    p->steer.began = 0.0;
+    p->steer.num_windows = 0;
+    p->steer.last = 0.0;
+}
+
+/* The most threads that steering goes to: all CPUs but the caller's, and slots for what the device
+   does meanwhile. */
+SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
+    const size_t slots = p->plan.depth > 2 ? p->plan.depth - 2 : 1;
+    size_t most = p->request.cpus > 1 ? p->request.cpus - 1 : 1;
+    if (spipe_priv_is_modelled()) most = SPIPE_MAX_THREADS; /* it has as many CPUs as it wants */
+    if (most > SPIPE_PRIV_MOST_WORKERS) most = SPIPE_PRIV_MOST_WORKERS;
+    return most < slots ? most : slots;
+}
+
+/* At the end of a window: one thread more or fewer, or neither. Called with the lock held, which it
+   gives back while it starts a thread. */
+SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now) {
+    spipe_priv_steer_t *s = &p->steer;
+    const double span = now - s->began;
+    const size_t active = p->workers.active;
+    size_t wanted = active;
+    double idle = 0.0;
+    if (span <= 0.0) return;
+    idle = (spipe_priv_sum_idle(p, now) - s->idle_from) / span;
+    if (spipe_priv_is_modelled()) idle = (double)active - idle;
+    if (s->num_windows++ == 0) return; /* the pipeline was filling up */
+    if (s->waited > SPIPE_PRIV_WAITS * span && idle < SPIPE_PRIV_FEW) wanted = active + 1;
+    if (idle > SPIPE_PRIV_MANY) wanted = active - 1;
+    if (wanted == active || (wanted > active && wanted > spipe_priv_steer_limit(p))) return;
+    s->found = wanted;
+    spipe_priv_set_active(p, wanted);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_start_threads(p, wanted);
+    spipe_priv_model_threads(p);
+    spipe_priv_lock(p->sync);
+}
+
+/* Called with the lock held by the thread that issues, before a chunk's first operations (after =
+   0) and after its last ones: in between, somebody waited for the chunk. */
+SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
+    spipe_priv_steer_t *s = &p->steer;
+    double now;
+    if (!spipe_priv_steers(p)) return;
+    now = spipe_priv_steer_clock();
+    if (s->began <= 0.0) spipe_priv_begin_window(p, now);
+    if (!after && s->last > 0.0) s->waited += now - s->last;
+    s->last = after ? now : 0.0;
+    if (!after || p->run.at.issued < s->from + SPIPE_PRIV_WINDOW_ROUNDS * p->plan.depth) return;
+    spipe_priv_end_window(p, now);
+    spipe_priv_begin_window(p, now);
+}
+
+/* ---- src/private/working.h ---- */
+/* ---- 12 execute: what the threads of a run do -----------------------------------------------
+   Each thread does what is ready: it issues a slot, asks CUDA what has ended, or does a task.
+   Issuing is a role that one thread has at a time. Writes the states of slots. */
+
+/* A slot's chunk has left it, or is on the device and needs the slot no more: then its end is known
+   when the slot's next chunk is copied in. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_slot_t *s, int whole) {
+    s->before = whole ? SPIPE_AUTO : s->chunk;
+    s->state = SPIPE_PRIV_EMPTY;
+}
+
+/* All of a slot's operations have ended that the host waits for. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_arrived(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    if (p->route.drains)
+        s->state = SPIPE_PRIV_OUT;
+    else
+        spipe_priv_empty(s, p->route.until_done || p->request.desc.checked);
+}
+
+/* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
+   1). Returns whether there was news. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_ask_about(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
+                                         int hosts) {
+    cudaEvent_t event = NULL;
+    cudaError_t e;
+    int stage, reached;
+    spipe_priv_slot_t *s = spipe_priv_next_asked(p, hosts, &event, &stage);
+    if (!s) return 0;
+    p->run.at.asking = 1;
+    ++p->run.at.busy;
+    spipe_priv_unlock(p->sync);
+    if (!h->caller && !h->on_device) (void)cudaSetDevice(p->request.device); /* not device 0 */
+    h->on_device = 1;
+    e = spipe_priv_query(event);
+    reached = spipe_priv_reached(e);
+    if (!reached && e != cudaErrorNotReady) {
+        (void)spipe_priv_check_step(p, e, -1, s->chunk, "a stage or copy (a checked run tells "
+                                                        "which)");
+    }
+    spipe_priv_lock(p->sync);
+    p->run.at.asking = 0;
+    --p->run.at.busy;
+    if (reached && stage >= 0) s->reached |= SPIPE_BIT(stage);
+    if (reached && stage < 0) spipe_priv_arrived(p, s);
+    if (reached || e != cudaErrorNotReady || spipe_priv_is_over(p)) spipe_priv_tell(p);
+    return reached || e != cudaErrorNotReady;
+}
+
+/* Whether this thread asks now: one that waits does so for all, as long as it waits. */
+SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    if (p->workers.asker && !h->asks) return 0;
+    if (!h->caller && !spipe_priv_workers_call(p)) return 0;
+    return spipe_priv_ask_about(p, h, 0) || spipe_priv_ask_about(p, h, 1);
+}
+
+/* Does a task that next_task found. Called with the lock held, which is given back meanwhile. */
+SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    spipe_priv_slot_t *s = t->slot;
+    int goes_on;
+    ++p->run.at.busy;
+    switch (t->what) {
+    case SPIPE_PRIV_FILL:
+        spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLING);
+        p->run.at.reading = spipe_priv_reads_in_turn(p);
+        break;
+    case SPIPE_PRIV_DRAIN: s->state = SPIPE_PRIV_DRAINING; break;
+    case SPIPE_PRIV_HOST: s->busy |= SPIPE_BIT(t->stage); break;
+    default: ++p->run.at.touched; break;
+    }
+    if (!p->request.kept && spipe_priv_is_worked_off(p) && p->workers.made) {
+        spipe_priv_cond_broadcast(&p->workers.work); /* they end while this is done */
+        spipe_priv_cond_broadcast(&p->workers.rest);
+    }
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+    goes_on = spipe_priv_do_task(p, t);
+    spipe_priv_lock(p->sync);
+    --p->run.at.busy;
+    if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
+        s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
+    } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
+        spipe_priv_empty(s, 1);
+    } else if (t->what == SPIPE_PRIV_HOST) {
+        s->waits &= ~SPIPE_BIT(t->stage);
+        if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
+    }
+    spipe_priv_tell(p);
+}
+
+/* After a chunk's last operation. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    const int waits = p->route.drains || p->route.until_done || p->route.fills;
+    if (p->route.drains) spipe_priv_model_post(p, SPIPE_PRIV_DRAIN, -1, s->order);
+    if (p->route.fills && s->order + p->plan.depth < p->run.at.end) {
+        spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
+    }
+    if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
+        spipe_priv_empty(s, p->request.desc.checked);
+    else if (p->request.desc.checked)
+        spipe_priv_arrived(p, s);
+    else
+        s->state = SPIPE_PRIV_ON_DEVICE;
+}
+
+/* A slot's segment is issued: it goes on to host stages, or to the device alone. Called with the
+   lock held. */
+SPIPE_PRIV_RARE void spipe_priv_segment_issued(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    int i;
+    s->used = 1;
+    if (p->pull.active && s->segment++ == 0) {
+        s->waits = SPIPE_PRIV_CALLERS;
+        s->state = SPIPE_PRIV_ON_HOST;
+        return;
+    }
+    s->segment += !p->pull.active;
+    if (s->segment >= p->route.num_segments) {
+        spipe_priv_all_issued(p, s);
+        return;
+    }
+    s->waits = p->route.waits[s->segment - 1];
+    s->reached = p->request.desc.checked ? s->waits : 0;
+    s->state = SPIPE_PRIV_ON_HOST;
+    for (i = 0; i < p->request.desc.num_stages; ++i) {
+        if (s->waits & SPIPE_BIT(i)) spipe_priv_model_post(p, SPIPE_PRIV_HOST, i, s->order);
+    }
+}
+
+/* On a modelled clock the thread that issues waits until what it needs is done. */
+SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spipe_priv_slot_t *s) {
+    const size_t order = s->order, depth = p->plan.depth;
+    int i;
+    if (!spipe_priv_is_modelled()) return;
+    if (s->segment == 0) {
+        if (p->route.drains && order >= depth) {
+            spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, order - depth);
+        }
+        if (p->route.fills) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, order);
+    }
+    for (i = 0; i < p->request.desc.num_stages && s->segment > 0; ++i) {
+        if (p->route.waits[s->segment - 1] & SPIPE_BIT(i)) {
+            spipe_priv_model_await(p, SPIPE_PRIV_HOST, i, order);
+        }
+    }
+}
+
+/* Takes the slots that are issued together: one; breadth-first, all that can be. Called with the
+   lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
+                                         spipe_priv_slot_t **all) {
+    const size_t most = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth
+                                                                                   : 1;
+    size_t num = 0;
+    for (; s && num < most; s = spipe_priv_issuable(p)) {
+        if (num > 0 && s->segment != all[0]->segment) break;
+        if (s->state == SPIPE_PRIV_EMPTY) spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLED);
+        s->state = SPIPE_PRIV_ISSUING;
+        if (s->segment == 0) {
+            s->order = p->run.in_turn ? s->order : p->run.at.issued;
+            s->behind = p->run.at.last;
+            p->run.at.last = s;
+            ++p->run.at.issued;
+        }
+        all[num++] = s;
+    }
+    return num;
+}
+
+/* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
+SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
+                                            size_t num) {
+    const int segment = all[0]->segment, *start = p->route.segment_start;
+    int last = start[segment + 1], from = start[segment], i;
+    cudaError_t e;
+    size_t k;
+    if (p->pull.active) { /* copies in, then copies out */
+        from = segment == 0 ? 0 : p->route.num_steps - 1;
+        last = from + (segment == 0 ? p->route.num_steps - 1 : 1);
+    }
+    for (k = 0; k < num && p->run.shared && !p->route.fills && segment == 0; ++k) {
+        (void)spipe_priv_ask_chunk(p, all[k]); /* if there is none, the slot is empty again */
+    }
+    for (i = num == 1 ? last : from + 1; i <= last; ++i) {
+        for (k = 0; k < num; ++k) {
+            if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk))
+                continue;
+            e = spipe_priv_issue(p, p->program.step_start[num == 1 ? from : i - 1],
+                                 p->program.step_start[i], all[k]);
+            if (e == cudaSuccess || spipe_priv_is_lost(p, all[k]->chunk)) continue;
+            spipe_priv_lock(p->sync);
+            spipe_priv_end_at(p, all[k]->chunk);
+            spipe_priv_unlock(p->sync);
+        }
+    }
+}
+
+/* Has the role of issuing for a slot. Called with the lock held, which is given back meanwhile. */
+SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
+                                          spipe_priv_slot_t *s) {
+    spipe_priv_slot_t *all[SPIPE_MAX_DEPTH];
+    const size_t num = spipe_priv_gather(p, s, all);
+    size_t k;
+    p->run.at.issuing = 1;
+    ++p->run.at.busy;
+    if (spipe_priv_is_modelled()) {
+        spipe_priv_unlock(p->sync);
+        for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
+        spipe_priv_lock(p->sync);
+    }
+    spipe_priv_watch(p, 0);
+    spipe_priv_unlock(p->sync);
+    if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
+    h->on_device = 1;
+    p->run.found = h->found;
+    spipe_priv_issue_slots(p, all, num);
+    spipe_priv_lock(p->sync);
+    for (k = 0; k < num; ++k) {
+        if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk)) continue;
+        spipe_priv_segment_issued(p, all[k]);
+    }
+    p->run.at.chosen = NULL;
+    spipe_priv_watch(p, 1);
+    p->run.at.issuing = 0;
+    --p->run.at.busy;
+    spipe_priv_tell(p);
+}
+
+/* On a modelled clock, breadth-first: whether all slots are filled that are issued together. */
+SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
+    const int all = p->plan.schedule == SPIPE_BREADTH_FIRST;
+    size_t k;
+    for (k = 0; k < p->plan.depth && all; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state == SPIPE_PRIV_FILLED || !spipe_priv_has_next(p)) continue;
+        if (s->state != SPIPE_PRIV_EMPTY || p->route.fills) return 0;
+    }
+    return 1;
+}
+
+/* What a slot that may be issued next waits for on a modelled clock. 0: it is not one of those. */
+SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spipe_priv_slot_t *s,
+                                            size_t *number) {
+    const size_t order = p->run.at.issued, depth = p->plan.depth;
+    const int filled = s->state == SPIPE_PRIV_FILLED || s->state == SPIPE_PRIV_FILLING;
+    int stage = SPIPE_MAX_STAGES - 1;
+    *number = SIZE_MAX; /* nothing */
+    if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
+        if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
+        if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
+        if (p->route.fills)
+            *number = spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order);
+        else if (p->route.drains && order >= depth)
+            *number = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
+        return 1;
+    }
+    if (!spipe_priv_is_taken(p, s) || (!filled && s->state != SPIPE_PRIV_ON_HOST)) return 0;
+    while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
+    *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
+    return 1;
+}
+
+/* On a modelled clock: the slot that is issued next, if it can really be. Of several, the oldest
+   that is ready by the clock, or else the one that is ready soonest. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
+    spipe_priv_slot_t *all[SPIPE_MAX_DEPTH], *s = p->run.at.chosen;
+    const size_t depth = p->plan.depth;
+    size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
+    if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
+    for (k = 1; k <= depth && !s; ++k) { /* the next chunk's slot comes last */
+        spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];
+        if (spipe_priv_is_candidate(p, o, &numbers[num])) all[num++] = o;
+    }
+    if (!s && num == 0) return NULL;
+    if (!s && num > 1 && p->workers.num_threads > 0) {
+        p->run.at.issuing = 1;
+        spipe_priv_unlock(p->sync); /* the model may wait for a worker */
+        k = spipe_priv_model_first(p, numbers, num);
+        spipe_priv_lock(p->sync);
+        p->run.at.issuing = 0;
+        s = all[k];
+    }
+    if (!s) s = all[num - 1];
+    p->run.at.chosen = s;
+    if (s->state == SPIPE_PRIV_FILLED && !spipe_priv_is_lost(p, s->chunk)) return s;
+    if (s->state == SPIPE_PRIV_EMPTY && !p->route.fills) return spipe_priv_free_slot(p);
+    if (spipe_priv_is_lost(p, s->chunk)) p->run.at.chosen = NULL;
+    return NULL;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    spipe_priv_slot_t *s = NULL;
+    spipe_priv_task_t t;
+    if ((h->caller || spipe_priv_workers_issue(p)) && !p->pull.active && !p->run.at.issuing) {
+        s = p->run.states && p->run.in_turn ? spipe_priv_choose(p) : spipe_priv_issuable(p);
+    }
+    if (s) {
+        spipe_priv_count_idle(p, h, 0);
+        spipe_priv_have_role(p, h, s);
+        return 1;
+    }
+    if (spipe_priv_ask(p, h)) return 1;
+    if (!spipe_priv_next_task(p, &t) || (h->caller && !spipe_priv_caller_does(p, &t))) return 0;
+    spipe_priv_count_idle(p, h, 0);
+    spipe_priv_take_task(p, &t);
+    return 1;
+}
+
+/* What the caller does in each turn of its loop besides: the provider's part, and progress. Called
+   with the lock held, which is given back meanwhile. */
+SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
+    const int reports = p->request.desc.progress && spipe_priv_completed(p) != p->run.at.reported;
+    if (!p->provider && !reports) return;
+    spipe_priv_unlock(p->sync);
+    if (p->provider) p->provider->between(p);
+    if (reports) spipe_priv_report_progress(p);
+    spipe_priv_lock(p->sync);
+}
+
+/* The caller works until all is over. */
+SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
+    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_lock(p->sync);
+    while (!spipe_priv_is_over(p)) {
+        if (p->run.states) spipe_priv_callers_turn(p);
+        if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
+    }
+    spipe_priv_count_idle(p, h, 0);
+    spipe_priv_unlock(p->sync);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
+    const size_t page = SPIPE_PRIV_TOUCH_PAGE;
+    p->run.states = 0;
+    p->caller.caller = 1;
+    spipe_priv_start_workers(p);
+    spipe_priv_lock(p->sync);
+    p->run.at.touched = 0;
+    p->run.at.pages = (p->memory.pinned_bytes + page - 1) / page;
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_work_off(p);
 }
 
 /* ---- src/private/running.h ---- */
 /* ---- 12 execute: a run ---------------------------------------------------------------------
-   From the first batch to the last: begin, issue in the schedule's order, let everything end, count
+   From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
 
-/* How many batches there are, and whether one stream will do. */
+/* How many chunks there are, and whether one stream will do. */
 SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
     const size_t size = p->plan.chunk;
-    const int shared = d->hooks && d->hooks->next_batch;
-    run->batch_elems = size;
+    run->shared = d->hooks && d->hooks->next_chunk;
     run->endless = spipe_priv_endless(d);
     run->total = run->endless ? SPIPE_AUTO : d->count;
-    run->full_batches = run->endless ? 0 : d->count / size;
-    run->num_batches = run->full_batches + (d->count % size != 0);
-    if (run->endless || shared) run->num_batches = SIZE_MAX;
+    run->full_chunks = run->endless ? 0 : d->count / size;
+    run->num_chunks = run->full_chunks + (d->count % size != 0);
+    if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
     run->one_stream = p->plan.schedule == SPIPE_SERIAL;
-    if (run->num_batches <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
+    if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
         run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
 }
@@ -7906,65 +8304,104 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
 SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     size_t k;
-    if (!p->workers.started) p->sync->single_threaded = p->workers.block == NULL;
+    if (!p->workers.started) p->sync->single_threaded = !p->workers.made;
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = SPIPE_PRIV_NOT_FAILED;
-    run->stop_asked = run->cut_from = 0;
-    run->told.stop = 0;
-    run->resident = cudaErrorNotReady;
-    run->failed_batch = SPIPE_AUTO;
+    p->caller.caller = 1;
+    p->caller.found = run->found = p->visit.found;
     spipe_priv_measure(p);
-    spipe_priv_model_run(p);
     if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
-    memset(&run->at, 0, sizeof run->at);
-    run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
+    SPIPE_PRIV_STORE(run->failed, 0);
+    SPIPE_PRIV_STORE(run->stop_asked, 0);
+    SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
+    run->told.stop = 0;
+    run->resident = cudaErrorNotReady;
+    memset((void *)&run->at, 0, sizeof run->at);
+    run->at.reported = SIZE_MAX;
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
-        slot->filled = slot->drained = slot->whole = 0;
-        memset(slot->host_done, 0, sizeof slot->host_done);
+        spipe_priv_empty(slot, 1);
     }
+    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
+    run->in_turn = !run->states || spipe_priv_is_modelled();
+    run->at.issuing = run->states; /* until residents are copied in */
+    spipe_priv_begin_steering(p);
+    spipe_priv_model_run(p);
+    spipe_priv_unlock(p->sync);
 }
 
+/* The slot of the next chunk, in a run that takes them in turn. NULL: there is no chunk. Several
+   GPUs: asks which it is when the slot is free, so that a slow GPU takes fewer. */
+SPIPE_PRIV_OFTEN spipe_priv_slot_t *spipe_priv_turn(spipe_priv_pipeline_t *p, size_t order) {
+    const size_t depth = p->plan.depth;
+    spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
+    cudaError_t e = cudaSuccess;
+    slot->chunk = order;
+    if (p->run.shared) {
+        if (slot->used) e = cudaEventSynchronize(slot->out_done);
+        if (e != cudaSuccess) (void)cudaGetLastError(); /* the next call returns it, too */
+        if (e == cudaSuccess && slot->used && p->run.at.completed <= slot->order) {
+            p->run.at.completed = slot->order + 1;
+        }
+        slot->chunk = p->request.desc.hooks->next_chunk(p);
+        if (slot->chunk == SPIPE_AUTO) p->run.at.end = order;
+        if (slot->chunk == SPIPE_AUTO) return NULL;
+    }
+    slot->order = order;
+    slot->behind = order > 0 ? &p->memory.slots[(order - 1) % depth] : NULL;
+    p->run.at.issued = order + 1;
+    return slot;
+}
+
+/* After a failure of a run that is waited for, the chunks before are still issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_goes_on(const spipe_priv_pipeline_t *p, cudaError_t e) {
+    return p->run.mode != SPIPE_PRIV_WAITED_FOR || p->run.shared ? e : cudaSuccess;
+}
+
+/* Issues steps from .. last-1 of a chunk, in a run that takes slots in turn. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
-                                                    size_t batch) {
+                                                    size_t order) {
     const spipe_priv_program_t *g = &p->program;
-    const size_t *start = g->step_start;
-    if (batch >= p->run.num_batches) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
-    if (last == p->route.num_steps && batch < p->run.num_batches) {
-        if ((batch & g->checkpoint_mask) >= g->checkpoint_from) {
-            const cudaError_t e = spipe_priv_checkpoint(p, batch);
+    spipe_priv_slot_t *slot = &p->memory.slots[order % p->plan.depth];
+    cudaError_t e;
+    if (order >= p->run.at.end) return cudaSuccess;
+    if (from == 0) slot = spipe_priv_turn(p, order);
+    if (!slot) return cudaSuccess;
+    e = spipe_priv_issue(p, g->step_start[from], g->step_start[last], slot);
+    if (e != cudaSuccess) return spipe_priv_goes_on(p, e);
+    if (last == p->route.num_steps) {
+        slot->used = 1;
+        if ((order & g->checkpoint_mask) == g->checkpoint_mask) {
+            e = spipe_priv_checkpoint(p, order);
             if (e != cudaSuccess) {
-                return spipe_priv_check_step(p, e, -1, batch, "recording its end");
+                e = spipe_priv_check_step(p, e, -1, slot->chunk, "recording its end");
+                return spipe_priv_goes_on(p, e);
             }
         }
-        /* after its checkpoint, which shows that it is whole */
-        if (p->route.drains)
-            spipe_priv_post_drain(p, batch);
-        else
-            p->run.at.issued_out = batch + 1;
+        p->run.at.issued_out = order + 1; /* after its checkpoint, which shows that it is whole */
+        if (p->request.desc.checked && p->run.mode == SPIPE_PRIV_WAITED_FOR)
+            p->run.at.completed = order + 1;
     }
-    if (!p->sync->single_threaded) spipe_priv_poll(p);
+    if (p->provider && !p->sync->single_threaded) p->provider->between(p);
     if (p->request.desc.progress) spipe_priv_report_progress(p);
     return cudaSuccess;
 }
 
-/* Once the run is to stop, no further batch is issued. */
-SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
-    spipe_priv_set(p, &p->run.num_batches, batch);
+/* Once the run is to stop, no further chunk is issued. */
+SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order) {
+    if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
 }
 
-/* Step by step over depth batches at a time. */
+/* Step by step over depth chunks at a time. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t at, k;
     int i;
-    for (at = 0; at < p->run.num_batches; at += depth) {
+    for (at = 0; at < p->run.at.end; at += depth) {
         for (i = 0; i < p->route.num_steps; ++i) {
             for (k = at; k < at + depth; ++k) {
                 if (i == 0) spipe_priv_stop_at(p, k);
@@ -7975,30 +8412,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-/* Batch by batch. A batch's later segments are issued stage_distance batches after the one before,
-   so that the host stage between them has time while the GPU has work. */
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
-    const spipe_priv_route_t *t = &p->route;
-    const size_t behind = t->stage_distance * (size_t)(t->num_segments - 1);
-    size_t at, back;
-    int s;
-    for (at = 0;; ++at) {
-        spipe_priv_stop_at(p, at);
-        if (at >= p->run.num_batches && at - p->run.num_batches >= behind) break;
-        for (s = 0, back = 0; s < t->num_segments && back <= at; ++s, back += t->stage_distance) {
-            SPIPE_TRY(
-                spipe_priv_issue_steps(p, t->segment_start[s], t->segment_start[s + 1], at - back));
-        }
+/* All chunks of a run without host work. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+    size_t order;
+    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
+    for (order = 0; order < p->run.at.end; ++order) {
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
+        spipe_priv_stop_at(p, order + 1);
     }
     return cudaSuccess;
 }
 
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
-    return p->plan.schedule == SPIPE_BREADTH_FIRST ? spipe_priv_issue_breadth(p)
-                                                   : spipe_priv_issue_depth(p);
-}
-
-/* Copies resident buffers in, before the first batch, or out, after the last one. */
+/* Copies resident buffers in, before the first chunk, or out, after the last one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
                                                      cudaStream_t base) {
     int i;
@@ -8022,10 +8447,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 
 /* Where a wait for the only stream ends the run, resident buffers are copied out before that wait,
    which is then for both. An error that the copy returns is kept until after the wait: if it is a
-   batch's, the wait reports it with the batch. */
+   chunk's, the wait reports it with the chunk. */
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
-    if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
+    if (!waited || p->run.at.issued == 0 || p->request.desc.progress) return;
     if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
     p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
 }
@@ -8080,7 +8505,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_default(spipe_priv_streams_t *s, int
 }
 
 /* The run starts after the work that is on the default stream now, as the cudaMemcpy does that it
-   replaces. If host threads copy such an array, this waits for that work. Where all batches begin
+   replaces. If host threads copy such an array, this waits for that work. Where all chunks begin
    with copies in, it is enough that the stream for those waits. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
@@ -8102,54 +8527,95 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
     return e;
 }
 
-/* Waits until issued work has ended, whatever happened, and counts the batches that are whole. The
-   last copy out of each slot is the end of everything that was issued for whole chunks. */
-SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
-    const size_t depth = p->plan.depth, n = p->run.at.issued_out;
+/* With states: waits for what the host did not have to wait for yet. */
+SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth, n = p->run.at.issued;
     cudaError_t e = cudaSuccess;
     size_t k;
-    spipe_priv_finish_host_work(p);
     for (k = n < depth ? 0 : n - depth; k < n && p->route.drains && !p->run.failed; ++k) {
         spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, k);
     }
-    while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
+    for (k = 0; k < depth && !p->route.drains && e == cudaSuccess; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[(n + k) % depth]; /* the last one last */
+        if (s->used && s->before != SPIPE_AUTO) e = spipe_priv_complete(p, s->out_done, 0);
+    }
+    spipe_priv_lock(p->sync);
+    for (k = 0; k < depth && e == cudaSuccess; ++k) p->memory.slots[k].before = SPIPE_AUTO;
+    p->run.at.completed = spipe_priv_completed(p);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_report_progress(p);
+    spipe_priv_lock(p->sync);
+    p->run.states = 0; /* between runs the plan may change */
+    spipe_priv_unlock(p->sync);
+}
+
+/* Waits until issued work has ended, whatever happened, and counts the chunks that are whole. The
+   last copy out of each slot is the end of everything that was issued for whole chunks. */
+SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth, n = p->run.at.issued_out;
+    const int states = p->run.states;
+    cudaError_t e = cudaSuccess;
+    size_t k;
+    if (states) spipe_priv_let_slots_end(p);
+    while (!states && p->request.desc.progress && p->run.at.completed < n &&
            e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
         spipe_priv_report_progress(p);
     }
-    for (k = n < depth ? 0 : n - depth; k < n && !p->route.drains && e == cudaSuccess; ++k) {
+    for (k = n < depth ? 0 : n - depth; k < n && !states && e == cudaSuccess; ++k) {
         e = spipe_priv_complete(p, p->memory.slots[k % depth].out_done, k + 1 == n ? n : 0);
     }
-    if (p->route.drains) spipe_priv_report_progress(p);
     if (!p->run.failed) return;
     e = cudaSuccess;
     spipe_priv_sync_streams(&p->streams, &e);
     (void)spipe_priv_take_error(p->failure.error);
 }
 
-/* Before the first batch: slots are filled, and resident buffers are on the device. */
+/* Chunks may be worked on from now on. */
+SPIPE_PRIV_RARE void spipe_priv_open(spipe_priv_pipeline_t *p) {
+    size_t k;
+    spipe_priv_lock(p->sync);
+    p->run.at.end = p->run.num_chunks;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const int fills = p->run.states && p->route.fills && k < p->run.at.end;
+        p->memory.slots[k].used = 0;
+        if (fills) spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, k);
+    }
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Before the first chunk: slots are filled, and resident buffers are on the device. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     cudaError_t e = spipe_priv_follow_default(p);
-    size_t k;
-    for (k = 0; k < p->plan.depth && fills; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
+    spipe_priv_open(p);
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, base);
     if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
         e = spipe_priv_fork(&p->streams, base);
     }
-    if (e == cudaSuccess) return e;
-    return spipe_priv_fail(p, NULL, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    if (e != cudaSuccess) {
+        (void)spipe_priv_fail(p, NULL, e, -1, 0, "starting the run failed: %s",
+                              cudaGetErrorString(e));
+    }
+    spipe_priv_lock(p->sync);
+    p->run.at.issuing = 0;
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+    return e;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
-    if (spipe_priv_start_streams(p) == cudaSuccess && spipe_priv_issue_all(p) == cudaSuccess) {
-        spipe_priv_resident_behind(p);
-    }
+    cudaError_t e = spipe_priv_start_streams(p);
+    if (p->run.states)
+        spipe_priv_work_off(p);
+    else if (e == cudaSuccess)
+        e = spipe_priv_issue_all(p);
+    if (e == cudaSuccess) spipe_priv_resident_behind(p);
     spipe_priv_let_end(p);
 }
 
-/* Before the first batch. An error: the run has failed, and nothing is to be issued. */
+/* Before the first chunk. An error: the run has failed, and nothing is to be issued. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     spipe_failure_t why;
     cudaError_t e;
@@ -8162,15 +8628,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
 }
 
-/* After the last batch: resident buffers out, and the failure completed. */
+/* After the last chunk: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0;     /* the stop is not why the run ended */
-        if (p->run.cut_from > 0) { /* a worker that ends may read it */
-            spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
-        }
+        spipe_priv_set(p, &p->run.stop_asked, 0); /* the stop is not why the run ended */
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
@@ -8180,7 +8643,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         e = p->run.resident;
         if (e == cudaErrorNotReady) {
             e = spipe_priv_move_resident(p, 1, base);
-            if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+            if (e == cudaSuccess) e = spipe_priv_sync_stream(p, base);
         }
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
@@ -8265,7 +8728,6 @@ enum {
     SPIPE_PRIV_REPLAY,
     SPIPE_PRIV_NUM_MOVES,
     SPIPE_PRIV_MOST_TRIED = 14,   /* settings */
-    SPIPE_PRIV_LONG_RUN = 8,      /* rounds of the ring: a longer run finds its threads by itself */
     SPIPE_PRIV_MOST_REPLAY = 1024 /* chunks of a run that may be replayed */
 };
 
@@ -8307,7 +8769,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
                                                 const spipe_priv_work_t *w, double factor) {
     const spipe_plan_t *plan = &p->plan;
     const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
-    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_LONG_RUN;
+    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_STEERED_ROUNDS;
     const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
@@ -8448,7 +8910,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->climb.arranged = 0;
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    SPIPE_TRY(spipe_priv_create_queues(p));
+    spipe_priv_make_workers(p);
     SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));
@@ -8602,7 +9064,6 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 /* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
-    if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
     if (p->route.blocks) return "little overlaps: CUDA's copies of pageable memory block";
     return "both copy engines and the kernels work at once";
 }
@@ -8612,8 +9073,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     const spipe_priv_run_t *run = &p->run;
     r->total = run->total == SPIPE_AUTO ? 0 : run->total;
     r->chunks_done = run->at.completed;
-    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : run->num_batches;
-    r->count_done = run->at.completed * run->batch_elems;
+    r->num_chunks = run->num_chunks == SIZE_MAX ? 0 : run->num_chunks;
+    r->count_done = run->at.completed * p->plan.chunk;
     if (r->count_done > run->total) r->count_done = run->total;
     r->bytes_in = run->moved[0];
     r->bytes_out = run->moved[1];
@@ -8640,9 +9101,9 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     spipe_priv_report_plan(p);
     r->num_stages = p->request.desc.num_stages;
     r->num_streams = p->streams.num;
-    r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
-    r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
-    r->host_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_HOST]);
+    r->fill_threads = spipe_priv_num_workers(p, SPIPE_PRIV_FILL);
+    r->drain_threads = spipe_priv_num_workers(p, SPIPE_PRIV_DRAIN);
+    r->host_threads = spipe_priv_num_workers(p, SPIPE_PRIV_HOST);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
@@ -8817,6 +9278,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cud
     }
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
     if (e == cudaSuccess) e = spipe_priv_fork(&p->streams, stream);
+    spipe_priv_open(p);
     if (e == cudaSuccess) e = spipe_priv_issue_all(p);
     spipe_priv_keep_error(&e, spipe_priv_join(&p->streams, stream));
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
@@ -8845,10 +9307,10 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
     if (e == cudaSuccess) e = cudaGraphLaunch(p->program.replay.graph, base);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+    if (e == cudaSuccess) e = spipe_priv_sync_stream(p, base);
     if (e == cudaSuccess) {
         memcpy(p->run.moved, p->program.replay.graph_moved, sizeof p->run.moved);
-        p->run.at.completed = p->run.num_batches;
+        p->run.at.completed = p->run.num_chunks;
         return;
     }
     spipe_priv_sync_streams(&p->streams, &again); /* it may be under way */
@@ -9062,7 +9524,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
                               "learn which stage",
                               cudaGetErrorString(e));
     }
-    if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
+    if (run->running_enqueued && !run->failed) run->at.completed = run->num_chunks;
     p->failure.chunks_whole = run->at.completed;
     run->running_enqueued = run->ran_now = 0;
     e = p->failure.error;
@@ -9103,17 +9565,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
+    int early;
     spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
+    early = p->pull.active && p->pull.released < p->run.num_chunks;
+    if (early) spipe_priv_end_at(p, p->pull.released); /* no more slots are filled */
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) {
         p->failure.chunks_whole = p->run.at.completed;
         return;
     }
-    if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
-        spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
-        spipe_priv_stop_calls(p);
-    }
+    if (early && !p->run.failed) spipe_priv_stop_calls(p);
+    if (p->run.states) spipe_priv_work_off(p);
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
     if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
@@ -9126,39 +9589,95 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_check_out(p);
 }
 
-/* Issues the copies in of the following batches, as long as slots are free and filled. */
+/* The run's error where it has failed at this chunk or before it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_error(spipe_priv_pipeline_t *p, size_t chunk) {
+    cudaError_t e;
+    spipe_priv_lock(p->sync);
+    e = spipe_priv_is_lost(p, chunk) ? p->failure.error : cudaSuccess;
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
+/* Whether the next chunk's slot is filled by a modelled clock, if there is one. */
+SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
+    int filled = 1;
+    while (p->route.fills && !spipe_priv_is_lost(p, p->pull.issued)) {
+        filled = spipe_priv_model_filled(p, p->pull.issued);
+        if (filled >= 0) break;
+        spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
+        if (!spipe_priv_do_one(p, &p->caller)) spipe_priv_rest(p, &p->caller);
+        spipe_priv_unlock(p->sync);
+    }
+    return filled;
+}
+
+/* With states: issues the copies in of the next chunk; waits until its slot is filled, or (waits =
+   0) returns 0 if it is not. */
+SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
+    spipe_priv_hand_t *h = &p->caller;
+    const size_t next = p->pull.issued;
+    spipe_priv_lock(p->sync);
+    for (;;) {
+        spipe_priv_slot_t *s = spipe_priv_issuable(p);
+        if (s) {
+            spipe_priv_have_role(p, h, s);
+            break;
+        }
+        if (!waits || spipe_priv_is_lost(p, next)) break;
+        if (!spipe_priv_has_next(p) && p->run.at.busy == 0) break;
+        spipe_priv_callers_turn(p);
+        if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
+    }
+    spipe_priv_count_idle(p, h, 0);
+    p->pull.issued = p->run.at.issued;
+    spipe_priv_unlock(p->sync);
+    return p->pull.issued > next;
+}
+
+/* Issues the copies in of the following chunks, as long as slots are free and filled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.num_batches) {
-        if (fills && !spipe_priv_is_filled(p, pull->issued)) break;
-        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued));
-        ++pull->issued;
+    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.at.end) {
+        if (!p->run.states)
+            SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
+        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
+            break;
     }
     return cudaSuccess;
 }
 
-/* A stream waits for a batch's copies in. One stream has only one batch under way. */
+/* The slot of a chunk that is held. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_held(spipe_priv_pipeline_t *p, size_t chunk) {
+    spipe_priv_slot_t *s = &p->memory.slots[chunk % p->plan.depth];
+    if (!p->run.states) return s;
+    for (s = p->memory.slots; s->chunk != chunk || s->state != SPIPE_PRIV_ON_HOST;) ++s;
+    return s;
+}
+
+/* A stream waits for a chunk's copies in. One stream has only one chunk under way. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_wait(spipe_priv_pipeline_t *p,
-                                                 const spipe_priv_at_t *at, size_t row,
+                                                 const spipe_priv_slot_t *slot,
                                                  cudaStream_t stream) {
-    cudaEvent_t event = at->slot->in_done;
+    cudaEvent_t event = slot->in_done;
     if (p->run.one_stream) {
         event = p->streams.sync_event;
-        SPIPE_TRY(cudaEventRecord(event, spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_IN)));
+        SPIPE_TRY(cudaEventRecord(event, p->streams.streams[0]));
     }
     return cudaStreamWaitEvent(stream, event, 0);
 }
 
-/* Issues the copies in of the next batch, which may be found to be none. */
+/* Issues the copies in of the next chunk, which may be found to be none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
     if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
-    spipe_priv_stop_at(p, pull->taken);
-    if (pull->issued > pull->taken || pull->taken >= p->run.num_batches) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->taken));
-    if (pull->taken < p->run.num_batches) ++pull->issued;
-    return cudaSuccess;
+    if (pull->issued > pull->taken || pull->taken - pull->released >= p->plan.depth) {
+        return cudaSuccess;
+    }
+    if (p->run.states)
+        (void)spipe_priv_pull_issue(p, 1);
+    else if (pull->taken < p->run.at.end)
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
+    return spipe_priv_pull_error(p, pull->taken);
 }
 
 /* Gives the next chunk to the caller, or ends the run. */
@@ -9166,14 +9685,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaS
                                                  spipe_chunk_t *chunk) {
     spipe_priv_pull_t *pull = &p->pull;
     spipe_priv_at_t at;
-    size_t row;
-    if (!chunk || pull->taken >= p->run.num_batches) {
+    if (!chunk || pull->taken >= pull->issued) {
         spipe_priv_pull_end(p);
         return p->failure.error;
     }
     SPIPE_TRY(spipe_priv_pull_ahead(p));
-    row = spipe_priv_locate(p, pull->taken, &at);
-    SPIPE_TRY(spipe_priv_pull_wait(p, &at, row, stream));
+    spipe_priv_locate(p, spipe_priv_held(p, pull->taken), &at);
+    SPIPE_TRY(spipe_priv_pull_wait(p, at.slot, stream));
     spipe_priv_view(p, &at, &at.slot->view);
     *chunk = at.slot->view;
     chunk->stream = stream;
@@ -9184,13 +9702,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaS
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     const int last = p->route.num_steps;
-    spipe_priv_at_t at;
-    const size_t row = spipe_priv_locate(p, p->pull.released, &at);
-    const cudaStream_t out = spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT);
+    const size_t chunk = p->pull.released;
+    spipe_priv_slot_t *slot = spipe_priv_held(p, chunk);
+    const cudaStream_t out =
+        spipe_priv_stream_for(p, (size_t)slot->view.slot, slot->order, SPIPE_PRIV_ON_OUT);
     SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
     SPIPE_TRY(cudaStreamWaitEvent(out, p->streams.sync_event, 0));
-    SPIPE_TRY(spipe_priv_issue_steps(p, last - 1, last, p->pull.released));
-    ++p->pull.released;
+    if (p->run.states) {
+        spipe_priv_lock(p->sync);
+        slot->waits = 0;
+        spipe_priv_have_role(p, &p->caller, slot);
+        spipe_priv_unlock(p->sync);
+        ++p->pull.released;
+        SPIPE_TRY(spipe_priv_pull_error(p, chunk));
+    } else {
+        SPIPE_TRY(spipe_priv_issue_steps(p, last - 1, last, chunk));
+        ++p->pull.released;
+    }
     return spipe_priv_pull_ahead(p);
 }
 
@@ -9217,7 +9745,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
-    if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
+    if (p->pull.taken < p->run.num_chunks && held < p->plan.depth) return cudaSuccess;
     return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }
@@ -9290,16 +9818,10 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *repo
    Frees a pipeline where CUDA does not work, threads are missing and locks may be held for ever. */
 SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
     size_t k;
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && !p->provider; ++i) {
-        const spipe_priv_queue_t *q = &p->workers.queues[i];
-        for (k = 0; k < q->num_threads; ++k) free(q->threads[k]);
-    }
-    free(p->workers.block);
+    for (k = 0; k < p->workers.num_threads && !p->provider; ++k) free(p->workers.threads[k]);
     free((void *)p->memory.apart);
     free(p->memory.pinned_base);
     free((void *)p->program.ops);
-    free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_drop_thrown(&p->thrown);
     spipe_priv_sync_destroy(p->sync);
@@ -9323,7 +9845,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request));
     spipe_priv_check_out(p);
     free((void *)p->program.ops);
-    free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
     if (known && before != p->request.device) (void)cudaSetDevice(before);
@@ -9332,7 +9853,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept) {
-    const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* for freeing */
     p->sync = spipe_priv_sync_create();
@@ -9343,10 +9863,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    if (shared) {
-        p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
-        if (!p->run.positions) return cudaErrorMemoryAllocation;
-    }
     SPIPE_TRY(spipe_priv_create_slots(p));
     SPIPE_TRY(spipe_priv_create_events(p));
     SPIPE_TRY(spipe_priv_arrange(p));
@@ -9793,7 +10309,8 @@ typedef struct spipe_priv_lending {
     size_t num_threads;
     size_t returning; /* pipelines whose threads will be idle in a moment */
     int quit;
-    spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
+    spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES];
+    spipe_priv_idle_t events[2]; /* [1]: who waits for them sleeps */
 } spipe_priv_lending_t;
 
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
@@ -9982,8 +10499,10 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     size_t k;
     int i;
     spipe_priv_end_threads(l);
-    for (k = 0; k < l->events.num; ++k) {
-        spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events.items[k]));
+    for (i = 0; i < 2; ++i) {
+        for (k = 0; k < l->events[i].num; ++k) {
+            spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events[i].items[k]));
+        }
     }
     for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) {
         const spipe_priv_idle_t *idle = &l->streams[i];
@@ -10640,6 +11159,12 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* The idle events of the kind that a run wants: blocking ones, or others. */
+SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    return &l->events[p->request.desc.blocking != 0];
+}
+
 /* Takes all at once, because many runs wait for the lock. */
 SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
                                            size_t num_events) {
@@ -10652,7 +11177,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_str
     spipe_priv_lock(l->sync);
     p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
     p->lent.events_ahead =
-        spipe_priv_take_idle(&l->events, (void *)(s->events + s->num_events), num_events);
+        spipe_priv_take_idle(spipe_priv_idle_events(p), (void *)(s->events + s->num_events),
+                             num_events);
     spipe_priv_unlock(l->sync);
 }
 
@@ -10683,8 +11209,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cud
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lending_t *l = &r->lending;
-    spipe_priv_idle_t *idle = &l->events;
-    const int k = p->streams.num_events;
+    spipe_priv_idle_t *idle = spipe_priv_idle_events(p);
+    const int k = p->streams.num_events, blocking = p->request.desc.blocking;
     cudaEvent_t other;
     size_t more;
     cudaError_t e;
@@ -10694,10 +11220,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
         return cudaSuccess;
     }
     if (spipe_priv_lend_one(l, idle, (void *)event, &r->num_runs, k, &more)) return cudaSuccess;
-    e = spipe_event_create(event);
+    e = spipe_priv_make_event(event, blocking);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_event_create(&other) != cudaSuccess) break;
+        if (spipe_priv_make_event(&other, blocking) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
@@ -10717,10 +11243,11 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     spipe_priv_lock(l->sync);
     if (p->run.failed) {
         idle->made -= num_streams;
-        l->events.made -= num_events;
+        spipe_priv_idle_events(p)->made -= num_events;
     } else {
         streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
-        events = spipe_priv_put_idle(&l->events, (const void *)s->events, num_events);
+        events = spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events,
+                                     num_events);
     }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
@@ -10785,26 +11312,26 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     size_t all = 0, runs, share;
     int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
+    for (i = 0; i < 3; ++i) all += wanted[i];
     spipe_priv_note_sharing(p, all > 0);
     runs = spipe_priv_all_sharing(r);
     share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
     p->workers.started = 1; /* so that between() is called even if a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
+    for (i = 0; i < 3 && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
 }
 
-/* Gives other runs their turn: while there are some, a batch is issued only when the copy in before
-   it has ended, because a copy engine goes on with one stream for as long as that has work. Batches
+/* Gives other runs their turn: while there are some, a chunk is issued only when the copy in before
+   it has ended, because a copy engine goes on with one stream for as long as that has work. Chunks
    that host threads fill come one by one anyway. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR) return;
-    if (issued == 0 || issued >= run->num_batches) return;
+    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states) return;
+    if (issued == 0 || issued >= run->at.end) return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 
@@ -10899,7 +11426,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_desc(const spipe_priv_request_t *a,
     if (d->count != e->count || d->chunk != e->chunk || d->depth != e->depth) return 0;
     if (d->threads != e->threads || d->schedule != e->schedule) return 0;
     if (d->staging != e->staging || d->priority != e->priority) return 0;
-    if (!d->progress != !e->progress) return 0;
+    if (!d->progress != !e->progress || d->blocking != e->blocking) return 0;
+    if (d->stages_on_caller != e->stages_on_caller) return 0;
     if (d->num_buffers != e->num_buffers || d->num_stages != e->num_stages) return 0;
     for (i = 0; i < d->num_buffers; ++i) {
         if (!spipe_priv_same_buffer(&d->buffers[i], &e->buffers[i])) return 0;
@@ -10938,10 +11466,7 @@ SPIPE_PRIV_RARE int spipe_priv_same_call(const spipe_priv_request_t *a,
 }
 
 SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
-    size_t threads = 0;
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) threads += p->workers.queues[i].num_threads;
-    return threads;
+    return p->workers.num_threads;
 }
 
 /* Takes a pipeline out of the idle ones. Called with the lock held. */
@@ -11448,7 +11973,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     usage->most_pinned_bytes = r->pinned.most;
     usage->threads = r->lending.num_threads;
     for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) usage->streams += r->lending.streams[i].made;
-    usage->events = r->lending.events.made;
+    usage->events = r->lending.events[0].made + r->lending.events[1].made;
     spipe_priv_unlock(r->lending.sync);
     return cudaSuccess;
 }

@@ -308,10 +308,10 @@ SPIPE_API void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g)
     t->in_turn.saved = g;
 }
 
-/* Copies the source data of a batch from its slot; NULL = no memory. */
-SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, size_t batch) {
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    const size_t count = spipe_priv_count_of(p, batch);
+/* Copies the source data of a chunk from its slot; NULL = no memory. */
+SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_slot_t *slot) {
+    const size_t count = spipe_priv_count_of(p, slot->chunk);
     spipe_priv_saved_t *g;
     size_t bytes = sizeof *g;
     int i;
@@ -321,7 +321,7 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, siz
     }
     g = (spipe_priv_saved_t *)malloc(bytes);
     if (!g) return NULL;
-    g->chunk = spipe_priv_position(p, batch);
+    g->chunk = slot->chunk;
     g->count = count;
     bytes = sizeof *g;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
@@ -335,16 +335,44 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, siz
     return g;
 }
 
-/* At the end of a round: saves the source data of the chunks that are not complete, which their
-   slots still hold. Returns how many are complete: perhaps more than were counted, because a slot
-   is refilled only when its chunk is complete. */
+/* The slot that has a chunk which is not whole; NULL = none. */
+SPIPE_API const spipe_priv_slot_t *spipe_priv_slot_with(const spipe_priv_pipeline_t *p,
+                                                        size_t chunk) {
+    size_t k;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state != SPIPE_PRIV_EMPTY && s->chunk == chunk) return s;
+    }
+    return NULL;
+}
+
+/* With host work: puts the chunks of a round that are whole first; returns how many. The others are
+   still in their slots, as a slot is given another chunk only when its chunk is whole. */
+SPIPE_API size_t spipe_priv_whole_first(const spipe_priv_pipeline_t *p, spipe_priv_list_t *l) {
+    size_t k, whole = 0;
+    for (k = 0; k < l->num; ++k) {
+        const size_t chunk = l->at[k];
+        if (spipe_priv_slot_with(p, chunk)) continue;
+        l->at[k] = l->at[whole];
+        l->at[whole++] = chunk;
+    }
+    return whole;
+}
+
+/* At the end of a round: saves the source data of the chunks that are not whole, which their slots
+   still hold. Returns how many are whole; they come first then. */
 SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
                                        size_t completed) {
     size_t k;
-    if (!t->in_turn.has_source || t->ending.over || m->round.chunks.num == 0) return completed;
-    if (completed < m->p->run.at.polled_in) completed = m->p->run.at.polled_in;
-    for (k = completed; k < m->round.chunks.num; ++k) {
-        spipe_priv_saved_t *g = spipe_priv_saved_new(m->p, k);
+    if (m->round.chunks.num == 0 || !m->p->route.host_work || completed == m->round.chunks.num) {
+        return completed;
+    }
+    if (t->in_turn.has_source || !t->reduced.any) {
+        completed = spipe_priv_whole_first(m->p, &m->round.chunks);
+    }
+    for (k = completed; k < m->round.chunks.num && t->in_turn.has_source && !t->ending.over; ++k) {
+        const spipe_priv_slot_t *s = spipe_priv_slot_with(m->p, m->round.chunks.at[k]);
+        spipe_priv_saved_t *g = s ? spipe_priv_saved_new(m->p, s) : NULL;
         if (g)
             spipe_priv_saved_put(t, g);
         else
@@ -371,7 +399,7 @@ SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t
 /* ---- 1 devices: which GPU does which chunk -------------------------------------------------- */
 /* The next chunk for a member, or SPIPE_AUTO. With sinks a member's chunks ascend within a round;
    otherwise a chunk could wait for one that its own GPU has queued behind it. Under the lock. */
-SPIPE_API size_t spipe_priv_team_next_chunk(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_API size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     size_t chunk = SPIPE_AUTO;
     if (m->round.closed || t->ending.closed || t->ending.halted) return chunk;
     if (t->chunks.returned.num == 0 && t->chunks.next >= t->chunks.num) return chunk;
@@ -393,7 +421,7 @@ SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_mem
     spipe_priv_pipeline_t *p = m->p;
     const size_t chunk = m->round.chunks.at[m->round.chunks.num - 1];
     const int read = outcome == SPIPE_PRIV_READ_OK, not_read = outcome == SPIPE_PRIV_NOT_READ;
-    const int none = read && spipe_priv_count_of(p, p->run.at.num_positions - 1) == 0;
+    const int none = read && spipe_priv_count_of(p, chunk) == 0;
     int i;
     int ended = 0;
     for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= read && p->run.sources[i].ended;
@@ -419,16 +447,16 @@ SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_mem
     m->round.saved = NULL;
 }
 
-/* Called by a member's pipeline in the order of its batches: the index of its next chunk, or
+/* Called by a member's pipeline one after the other: the number of its next chunk, or
    SPIPE_AUTO. Where there are sources, only one GPU at a time reads them. */
-SPIPE_API size_t spipe_priv_team_next_batch(spipe_priv_pipeline_t *p) {
+SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     size_t chunk;
     if (t->d.hooks->turn) t->d.hooks->turn(m->place, 0);
     spipe_priv_lock(t->sync);
     while (t->in_turn.reading) spipe_priv_wait(t->sync);
-    chunk = spipe_priv_team_next_chunk(t, m);
+    chunk = spipe_priv_team_deal(t, m);
     m->round.closed = chunk == SPIPE_AUTO;
     m->round.reading = t->in_turn.has_source && !m->round.closed;
     t->in_turn.reading = m->round.reading;
@@ -439,7 +467,7 @@ SPIPE_API size_t spipe_priv_team_next_batch(spipe_priv_pipeline_t *p) {
 }
 
 /* Called by a member's pipeline when it has read the sources for that chunk, or has given up. */
-SPIPE_API void spipe_priv_team_batch_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
+SPIPE_API void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     if (!m->round.reading) return;
@@ -1029,7 +1057,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_ENGINES;
     memset(&r, 0, sizeof r);
     memset(&shared, 0, sizeof shared);
-    shared.next_batch = spipe_priv_team_next_batch;
+    shared.next_chunk = spipe_priv_team_next;
     r.device = t->members[0].device;
     SPIPE_TRY(spipe_priv_request_begin(&r, &t->d, SPIPE_PRIV_ONE_RUN, f));
     if (t->d.resources) SPIPE_TRY(spipe_priv_team_limits(t, &r, f));
@@ -1051,8 +1079,8 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     m->desc = t->d;
     m->desc.timeline = NULL; /* only one run at a time may fill it */
     memset(&m->hooks, 0, sizeof m->hooks);
-    m->hooks.next_batch = spipe_priv_team_next_batch;
-    m->hooks.batch_read = spipe_priv_team_batch_read;
+    m->hooks.next_chunk = spipe_priv_team_next;
+    m->hooks.chunk_read = spipe_priv_team_chunk_read;
     m->hooks.user = m;
     if (m->resources) m->hooks.gather = spipe_priv_team_gather;
     m->desc.hooks = &m->hooks;

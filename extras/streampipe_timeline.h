@@ -223,7 +223,9 @@ enum {
 typedef struct spipe_priv_timed_op {
     cudaEvent_t begin, end;
     size_t span;  /* index of its span */
-    size_t batch; /* the batch of chunks that it belongs to */
+    size_t chunk; /* that it belongs to */
+    int slot;
+    int again;    /* 1 = the slot was used before in this run */
     int stream;   /* index in the pipeline's streams */
 } spipe_priv_timed_op_t;
 
@@ -240,7 +242,7 @@ typedef struct spipe_priv_stage_probe {
     int probing;   /* or was synchronised before it */
 } spipe_priv_stage_probe_t;
 
-/* How long the copies of full batches in a direction took. */
+/* How long the copies of full chunks in a direction took. */
 typedef struct spipe_priv_copy_times {
     size_t num;
     double ms, least_ms; /* all together; the fastest of them */
@@ -275,7 +277,7 @@ SPIPE_API void spipe_priv_range(const char *name, size_t batch, int after) {
         (void)nvtxRangePop();
         return;
     }
-    snprintf(text, sizeof text, "%.64s %zu", name, batch);
+    snprintf(text, sizeof text, "%.64s %zu", name, chunk);
     spipe_priv_make_printable(text);
     (void)nvtxRangePushA(text);
 }
@@ -359,7 +361,8 @@ SPIPE_API void spipe_priv_probe_stage(spipe_priv_recorder_t *rec, const spipe_pr
 
 /* Called before and after an operation is issued: records its events. */
 SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
-                                    const spipe_priv_op_t *op, size_t batch, int after) {
+                                    const spipe_priv_op_t *op, const spipe_priv_slot_t *slot,
+                                    int after) {
     const int kind = spipe_priv_op_kind(op);
     spipe_priv_timed_op_t *timed = &rec->ops[rec->num_ops];
     if (kind < 0 || !rec->ops) return;
@@ -373,11 +376,13 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
     } else {
         spipe_span_t *s;
         spipe_priv_lock(p->sync);
-        s = rec->op_open ? spipe_priv_new_span(rec, kind, batch) : NULL;
+        s = rec->op_open ? spipe_priv_new_span(rec, kind, slot->chunk) : NULL;
         if (s && kind == SPIPE_SPAN_STAGE) s->stage = op->stage;
         timed->span = rec->num_spans - 1;
         spipe_priv_unlock(p->sync);
-        timed->batch = batch;
+        timed->chunk = slot->chunk;
+        timed->slot = slot->view.slot;
+        timed->again = slot->used;
         timed->stream = spipe_priv_stream_number(p, op->stream);
         if (kind == SPIPE_SPAN_STAGE) spipe_priv_probe_stage(rec, op, 1);
         if (s && cudaEventRecord(timed->end, op->stream) == cudaSuccess) ++rec->num_ops;
@@ -385,26 +390,26 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
 #if defined(SPIPE_NVTX)
     spipe_priv_range(kind == SPIPE_SPAN_STAGE ? p->request.desc.stages[op->stage].name
                                               : spipe_priv_span_name((spipe_span_kind_t)kind),
-                     batch, after);
+                     slot->chunk, after);
 #endif
 }
 
 /* Called before and after a worker's task (fill, drain, host stage): adds its span. */
 SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
                                       const spipe_priv_task_t *t, int after) {
-    static const spipe_span_kind_t kinds[] = {/* in the order of the queues */
+    static const spipe_span_kind_t kinds[] = {/* in the order of tasks */
                                               SPIPE_SPAN_DRAIN, SPIPE_SPAN_FILL, SPIPE_SPAN_HOST};
     const double now = spipe_priv_seconds();
     spipe_span_t *s;
-    if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;
+    if (t->what == SPIPE_PRIV_TOUCH) return;
 #if defined(SPIPE_NVTX)
     spipe_priv_range(t->what == SPIPE_PRIV_HOST ? p->request.desc.stages[t->stage].name
                                                 : spipe_priv_span_name(kinds[t->what]),
-                     t->batch, after);
+                     t->chunk, after);
 #endif
     if (!after) return;
     spipe_priv_lock(p->sync);
-    s = spipe_priv_new_span(rec, (int)kinds[t->what], t->batch);
+    s = spipe_priv_new_span(rec, (int)kinds[t->what], t->chunk);
     if (s) {
         if (t->what == SPIPE_PRIV_HOST) s->stage = t->stage;
         s->begin_ms = 1e3 * (t->began - rec->zero_s);
@@ -413,13 +418,12 @@ SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pr
     spipe_priv_unlock(p->sync);
 }
 
-/* The numbers of operations and tasks per batch of chunks. */
+/* The numbers of operations and tasks per chunk. */
 SPIPE_API void spipe_priv_count_timed(const spipe_priv_pipeline_t *p, size_t *ops, size_t *tasks) {
     size_t k;
     int i;
     *ops = 0;
-    *tasks = (size_t)((p->route.refill != SPIPE_PRIV_REFILL_NEVER) != 0) +
-             (size_t)(p->route.drains != 0);
+    *tasks = (size_t)(p->route.fills != 0) + (size_t)(p->route.drains != 0);
     for (k = 0; k < p->program.num_ops; k += 1 + (size_t)p->program.ops[k].num) {
         *ops += spipe_priv_op_kind(&p->program.ops[k]) >= 0;
     }
@@ -435,8 +439,8 @@ SPIPE_API void spipe_priv_recorder_reserve(spipe_priv_recorder_t *rec,
     const size_t most = SPIPE_PRIV_MAX_TIMED_OPS;
     size_t ops, tasks, spans = most;
     spipe_priv_count_timed(p, &ops, &tasks);
-    if (p->run.num_batches < most / (ops + tasks + 1)) spans = p->run.num_batches * (ops + tasks);
-    rec->max_ops = p->run.num_batches < most / (ops + 1) ? p->run.num_batches * ops : most;
+    if (p->run.num_chunks < most / (ops + tasks + 1)) spans = p->run.num_chunks * (ops + tasks);
+    rec->max_ops = p->run.num_chunks < most / (ops + 1) ? p->run.num_chunks * ops : most;
     if (t->spans && t->capacity > 0) {
         rec->spans = t->spans;
         rec->capacity = t->capacity;
@@ -516,13 +520,12 @@ SPIPE_API void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
     size_t k;
     for (k = 0; k < rec->num_spans; ++k) {
         spipe_span_t *s = &rec->spans[k];
-        const size_t batch = s->chunk;
         double begin = 0.0, end = 0.0;
         int what = SPIPE_PRIV_FILL;
         if (s->kind == SPIPE_SPAN_DRAIN) what = SPIPE_PRIV_DRAIN;
         if (s->kind == SPIPE_SPAN_HOST) what = SPIPE_PRIV_HOST;
         if (what == SPIPE_PRIV_FILL && s->kind != SPIPE_SPAN_FILL) continue;
-        if (!spipe_priv_model_times(p, what, s->stage, batch, &begin, &end)) continue;
+        if (!spipe_priv_model_times(p, what, s->stage, s->chunk, &begin, &end)) continue;
         s->begin_ms = 1e3 * (begin - rec->zero_s);
         s->end_ms = 1e3 * (end - rec->zero_s);
     }
@@ -565,7 +568,7 @@ SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
     for (k = 0; k < rec->num_ops; ++k) {
         const spipe_priv_timed_op_t *timed = &rec->ops[k];
         const spipe_span_t *s = &rec->spans[timed->span];
-        double *slot = &slot_end[timed->batch % p->plan.depth];
+        double *slot = &slot_end[timed->slot];
         double *stream = &stream_end[timed->stream];
         const double ready = *slot > *stream ? *slot : *stream;
         const int in = s->kind == SPIPE_SPAN_IN;
@@ -575,7 +578,7 @@ SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
             if (s->begin_ms > ready) rec->sync_ms += s->begin_ms - ready;
             ++rec->steps;
         }
-        if (in && timed->batch >= p->plan.depth && *slot > *stream + 0.004 && !p->route.host_work) {
+        if (in && timed->again && *slot > *stream + 0.004 && !p->route.host_work) {
             ++rec->slot_waits;
             rec->slot_ms += *slot - *stream;
         }
@@ -584,7 +587,7 @@ SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
     }
 }
 
-/* The duration of copies of full batches: all together, and the fastest, which stands for a copy
+/* The duration of copies of full chunks: all together, and the fastest, which stands for a copy
    that has the bus to itself. */
 SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
                                               const spipe_priv_pipeline_t *p) {
@@ -595,8 +598,8 @@ SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
         const double ms = s->end_ms - s->begin_ms;
         spipe_priv_copy_times_t *t = &rec->copies[out];
         if ((!out && s->kind != SPIPE_SPAN_IN) || s->end_ms < 0.0) continue;
-        /* The last batch may be shorter. */
-        if (p->run.num_batches > 1 && rec->ops[k].batch + 1 >= p->run.num_batches) continue;
+        /* The last chunk may be shorter. */
+        if (p->run.num_chunks > 1 && rec->ops[k].chunk + 1 >= p->run.num_chunks) continue;
         if (t->num++ == 0 || ms < t->least_ms) t->least_ms = ms;
         t->ms += ms;
     }
@@ -668,7 +671,7 @@ SPIPE_API void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *
         if (i != SPIPE_SPAN_STAGE && i != SPIPE_SPAN_HOST) r->serial_ms += ms;
     }
     for (i = 0; i < p->request.desc.num_stages; ++i) r->serial_ms += r->stage_ms[i];
-    if (r->serial_ms < r->timed_ms && p->run.num_batches <= 1) r->serial_ms = r->timed_ms;
+    if (r->serial_ms < r->timed_ms && p->run.num_chunks <= 1) r->serial_ms = r->timed_ms;
     if (r->serial_ms - most > 0.0) {
         r->overlap = (r->serial_ms - r->timed_ms) / (r->serial_ms - most);
     }
@@ -758,7 +761,7 @@ SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_priv_
                              "a profiler or sanitizer is attached and may serialise the work: "
                              "measure without it");
     }
-    if (p->request.desc.checked || (p->plan.schedule == SPIPE_SERIAL && p->run.num_batches > 1)) {
+    if (p->request.desc.checked || (p->plan.schedule == SPIPE_SERIAL && p->run.num_chunks > 1)) {
         spipe_priv_add_cause(
             r, SPIPE_CAUSE_SERIAL, "%s was requested, so nothing overlaps: remove it",
             p->request.desc.checked ? "a checked run" : "the schedule SPIPE_SERIAL");
@@ -870,16 +873,16 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
     const int serial = p->request.desc.checked || p->run.one_stream;
     const double moved =
         (double)(p->run.moved[0] > p->run.moved[1] ? p->run.moved[0] : p->run.moved[1]);
-    const double bytes = moved / (double)(p->run.num_batches > 0 ? p->run.num_batches : 1);
+    const double bytes = moved / (double)(p->run.num_chunks > 0 ? p->run.num_chunks : 1);
     if (used >= 0.9 || serial) return;
     if (ends > 0.12 * r->timed_ms && bytes >= 262144.0) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_LARGE_CHUNKS,
                              "for %.0f %% of the time the pipeline fills and drains, with only the "
                              "first or the last of %zu chunks in work: %s",
-                             100.0 * ends / r->timed_ms, p->run.num_batches,
+                             100.0 * ends / r->timed_ms, p->run.num_chunks,
                              asked ? "make chunks smaller, or leave desc.chunk at SPIPE_AUTO"
                                    : cure);
-    } else if (bytes < 131072.0 && p->run.num_batches >= 16) {
+    } else if (bytes < 131072.0 && p->run.num_chunks >= 16) {
         spipe_priv_add_cause(
             r, SPIPE_CAUSE_SMALL_CHUNKS,
             "copies of %.1f KiB are too small: each operation begins %.1f us after "
@@ -887,7 +890,7 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
             bytes / 1024.0, r->sync_us,
             asked ? "make chunks larger, or leave desc.chunk at SPIPE_AUTO" : cure);
     }
-    if (rec->slot_ms > 0.1 * r->timed_ms && !(p->route.refill != SPIPE_PRIV_REFILL_NEVER)) {
+    if (rec->slot_ms > 0.1 * r->timed_ms && !p->route.fills) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_DEPTH,
                              "copies in waited %zu time%s for a free slot, %.0f %% of the time in "
                              "all: use a depth of more than %zu",
@@ -967,13 +970,14 @@ SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_
 /* The pipeline calls this before and after a run, an operation and a worker's task, from the thread
    that runs it or from a worker. */
 SPIPE_API void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_priv_pipeline_t *p, int what,
-                                          const void *about, size_t batch, int after) {
+                                          const void *about, const spipe_priv_slot_t *slot,
+                                          int after) {
     if (what == SPIPE_PRIV_WATCH_RUN && !after) spipe_priv_recorder_begin(t, p);
     if (!t->recorder) return;
     if (what == SPIPE_PRIV_WATCH_RUN && after) {
         spipe_priv_recorder_end(t, p);
     } else if (what == SPIPE_PRIV_WATCH_OP) {
-        spipe_priv_record_op(t->recorder, p, (const spipe_priv_op_t *)about, batch, after);
+        spipe_priv_record_op(t->recorder, p, (const spipe_priv_op_t *)about, slot, after);
     } else if (what == SPIPE_PRIV_WATCH_TASK) {
         spipe_priv_record_task(t->recorder, p, (const spipe_priv_task_t *)about, after);
     }

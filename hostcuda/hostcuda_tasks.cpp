@@ -1,21 +1,23 @@
 /* hostcuda: work of host threads on the modelled clock.
  *
- * Threads of one kind are a pool. What a pool does is a list of tasks, in the order in which they
- * were posted, and the model gives each to the thread that is free first: so it makes no difference
- * which thread of this computer really did it, when, and on how many processors. A task's times are
- * computed when somebody asks for them: the thread that posts waits for its tasks sooner or later,
- * and the simulation never runs ahead of that thread. */
+ * The threads of a run are a pool of lanes. Its tasks are numbered by age, and the lane that is free
+ * first does the oldest task that is ready then: so it makes no difference which thread of this
+ * computer really did it, when, and on how many processors. Who has which task is computed when
+ * somebody asks: the thread that posts waits for its tasks sooner or later, and the simulation never
+ * runs ahead of that thread. */
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 #include "hostcuda_internal.h"
 
 namespace hc {
 
 struct Task {
-    OpP event;                  /* its work must have ended ... */
-    std::weak_ptr<Task> before; /* ... and this task */
-    bool waits = false;         /* for either of them, so when it was posted makes no difference */
-    bool callers = false;       /* done by the thread that awaits it */
+    OpP event;                     /* its work must have ended ... */
+    std::weak_ptr<Task> before[2]; /* ... and these tasks */
+    bool waits = false;            /* for any of them, so when it was posted makes no difference */
+    bool callers = false;          /* done by the thread that awaits it */
     double posted = 0;
     double until = 0;                 /* it ends no sooner */
     double work = 0, in = 0, out = 0; /* ns said; bytes copied into slots and out of them */
@@ -30,16 +32,19 @@ struct Task {
 namespace {
 
 struct Workers {
-    unsigned sharing = 1;        /* threads that copy at once, of all pools of a run */
-    std::vector<double> free_at; /* of each thread */
-    double last_begin = 0;
+    unsigned sharing = 1;        /* lanes that copy at once */
+    std::vector<double> free_at; /* of each lane */
+    double busy = 0;             /* ns of all tasks that were given to lanes */
     std::map<size_t, TaskP> tasks;
-    std::deque<TaskP> untimed;
+    std::map<size_t, TaskP> untimed; /* for the lanes, oldest first */
 };
 
 enum {
     KEPT = 1 << 16 /* tasks of a pool whose times can be asked for */
 };
+
+/* For what is really done, which may wait for the thread that waits here. */
+const std::chrono::milliseconds PATIENCE(200);
 
 std::map<const void *, Workers> &pools() {
     static std::map<const void *, Workers> *all = new std::map<const void *, Workers>;
@@ -64,22 +69,25 @@ double length_of(const Task &t, unsigned sharing) {
            copy_ns(t.out, p.host_drain, p.host_memory, sharing);
 }
 
-/* When what it waits for has ended. */
-double ready_of(Lock &lock, const Task &t) {
+/* When what it waits for has ended: NEVER if that is not known yet. */
+double ready_of(const Task &t) {
     double ready = t.waits ? 0 : t.posted;
-    if (t.event) {
-        run_model(lock, NEVER, t.event.get(), std::chrono::milliseconds(1000), true);
-        ready = std::max(ready, t.event->epoch == state().epoch ? t.event->seen : 0);
+    if (t.event && t.event->model != Model::DONE) return NEVER;
+    if (t.event) ready = std::max(ready, t.event->epoch == state().epoch ? t.event->seen : 0);
+    for (const auto &b : t.before) {
+        const TaskP before = b.lock();
+        if (before && !before->timed) return NEVER;
+        if (before) ready = std::max(ready, before->end);
     }
-    if (const TaskP before = t.before.lock()) ready = std::max(ready, before->end);
     return ready;
 }
 
 /* For a limited time, since a task may wait for the thread that is in here. */
-void wait_until_known(Lock &lock, const Task &t) {
+bool wait_until_known(Lock &lock, const Task &t, std::chrono::milliseconds patience) {
     const auto began = Steady::now();
-    while (!t.known && Steady::now() - began < std::chrono::milliseconds(200))
+    while (!t.known && Steady::now() - began < patience)
         lock.wait_for(state().changed, std::chrono::milliseconds(1));
+    return t.known;
 }
 
 void set_timed(Task &t) {
@@ -88,50 +96,83 @@ void set_timed(Task &t) {
     t.tell.clear();
 }
 
+/* The lane that is free first. */
+double *first_lane(Workers &p) { return &*std::min_element(p.free_at.begin(), p.free_at.end()); }
+
+/* The oldest of the tasks that can begin first, and when; none if nothing is ready for any lane. */
+TaskP next_task(Workers &p, double *begin) {
+    const double lane = *first_lane(p);
+    TaskP next;
+    *begin = NEVER;
+    for (const auto &t : p.untimed) {
+        const double could = std::max(lane, ready_of(*t.second));
+        if (could >= *begin) continue;
+        *begin = could;
+        next = t.second;
+    }
+    return next;
+}
+
+/* Gives a task to the lane that is free first, if one begins at `limit` or before. Events that end
+ * until then may make others ready: so the model runs to that time, and no further. */
+bool give_next(Lock &lock, const void *pool, double limit, std::chrono::milliseconds patience) {
+    double begin = NEVER, ran_to = -1;
+    TaskP t;
+    if (!pools().count(pool)) return false;
+    Workers &p = pools()[pool];
+    if (p.free_at.empty() || p.untimed.empty()) return false;
+    for (;;) {
+        t = next_task(p, &begin);
+        const double to = std::min(begin, limit);
+        if (to <= ran_to) break;
+        if (to == NEVER) { /* nothing is ready: the next event may change that */
+            const double next = model_next();
+            if (next == NEVER) return false;
+            run_model(lock, next, nullptr, patience, true);
+        } else {
+            run_model(lock, to, nullptr, patience, true);
+            ran_to = to;
+        }
+        if (!pools().count(pool)) return false;
+    }
+    if (!t || begin > limit) return false;
+    if (!wait_until_known(lock, *t, patience) && patience < PATIENCE) return false;
+    if (!pools().count(pool)) return false;
+    if (t->timed) return true;
+    double *const lane = first_lane(p);
+    t->begin = begin + (*lane < ready_of(*t) ? current().profile.host_wake : 0); /* it had parked */
+    t->end = std::max(t->until, t->begin + length_of(*t, p.sharing));
+    p.busy += t->end - begin;
+    *lane = t->end;
+    set_timed(*t);
+    for (auto at = p.untimed.begin(); at != p.untimed.end(); ++at) {
+        if (at->second != t) continue;
+        p.untimed.erase(at);
+        break;
+    }
+    return true;
+}
+
 /* Of a task that the awaiting thread does: it begins when that thread awaits it. */
 void time_callers(Lock &lock, const void *pool, Task &t) {
-    wait_until_known(lock, t);
-    t.begin = std::max(ready_of(lock, t), clock_of_thread());
+    wait_until_known(lock, t, PATIENCE);
+    if (t.event) run_model(lock, NEVER, t.event.get(), std::chrono::milliseconds(1000), true);
+    const double ready = ready_of(t);
+    t.begin = std::max(ready < NEVER ? ready : 0, clock_of_thread());
     t.end = std::max(t.until, t.begin + length_of(t, pools()[pool].sharing));
     set_timed(t);
 }
 
-/* Computes the times of the oldest task that has none, which must have been done. */
-void time_next(Lock &lock, const void *pool) {
-    const TaskP t = pools()[pool].untimed.front();
-    wait_until_known(lock, *t);
-    const double ready = ready_of(lock, *t);
-    Workers &p = pools()[pool];
-    if (p.untimed.empty() || p.untimed.front() != t) return; /* begun anew while the lock was out */
-    const auto thread = std::min_element(p.free_at.begin(), p.free_at.end());
-    const double could = std::max(ready, p.last_begin);
-    t->begin = std::max(could, *thread);
-    if (*thread < could) t->begin += current().profile.host_wake; /* it had parked */
-    t->end = std::max(t->until, t->begin + length_of(*t, p.sharing));
-    set_timed(*t);
-    *thread = t->end;
-    p.last_begin = t->begin;
-    p.untimed.pop_front();
-}
-
 /* Returns whether its times are known now. */
 bool time_task(Lock &lock, const void *pool, const TaskP &t) {
-    if (t->callers && !t->timed) time_callers(lock, pool, *t);
-    while (!t->timed && pools().count(pool) && !pools()[pool].untimed.empty())
-        time_next(lock, pool);
-    return t->timed;
-}
-
-/* Whether it would begin by this thread's clock: if so its length is needed, if not it has not
- * ended. Runs the model no further than that clock. */
-bool could_begin(Lock &lock, const void *pool, const Task &t) {
-    const double now = clock_of_thread();
-    run_model(lock, now, nullptr, std::chrono::milliseconds(100), false);
-    for (const TaskP &o : pools()[pool].untimed) {
-        if (o->event && (o->event->model != Model::DONE || o->event->seen > now)) return false;
-        if (o.get() == &t) break;
+    if (t->timed) return true;
+    for (const auto &b : t->before) {
+        const TaskP before = b.lock();
+        if (before && !before->timed) (void)time_task(lock, pool, before);
     }
-    return true;
+    if (t->callers && !t->timed) time_callers(lock, pool, *t);
+    while (!t->timed && give_next(lock, pool, NEVER, PATIENCE)) continue;
+    return t->timed;
 }
 
 /* A task may wait for the thread that asks whether it is done. */
@@ -153,6 +194,14 @@ using namespace hc;
 
 extern "C" {
 
+int hostcuda_is_free(void) {
+    static const bool is_free = [] {
+        const char *const value = getenv("HOSTCUDA_FREE");
+        return value && *value && strcmp(value, "0") != 0;
+    }();
+    return is_free;
+}
+
 void hostcuda_pool_begin(const void *pool, unsigned threads, unsigned sharing) {
     const Hidden hidden;
     const Lock lock(state().mutex);
@@ -162,14 +211,39 @@ void hostcuda_pool_begin(const void *pool, unsigned threads, unsigned sharing) {
     p.free_at.assign(threads, 0);
 }
 
+void hostcuda_pool_threads(const void *pool, unsigned threads, unsigned sharing) {
+    const Hidden hidden;
+    Lock lock(state().mutex);
+    if (!pools().count(pool)) return;
+    const double now = clock_of_thread();
+    while (give_next(lock, pool, now, PATIENCE)) continue;
+    Workers &p = pools()[pool];
+    p.sharing = sharing;
+    while (p.free_at.size() < threads) p.free_at.push_back(now);
+    while (p.free_at.size() > std::max(1u, threads))
+        p.free_at.erase(std::min_element(p.free_at.begin(), p.free_at.end()));
+}
+
+double hostcuda_pool_busy(const void *pool) {
+    const Hidden hidden;
+    Lock lock(state().mutex);
+    if (!pools().count(pool)) return 0;
+    const double now = clock_of_thread();
+    while (give_next(lock, pool, now, PATIENCE)) continue;
+    const Workers &p = pools()[pool];
+    double busy = p.busy;
+    for (const double end : p.free_at) busy -= std::max(0.0, end - now);
+    return busy;
+}
+
 void hostcuda_pool_end(const void *pool) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     pools().erase(pool);
 }
 
-void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const void *before,
-                        size_t before_number, int callers) {
+void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const size_t before[2],
+                        int callers) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     const auto at = pools().find(pool);
@@ -178,12 +252,16 @@ void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, cons
     const TaskP t = std::make_shared<Task>();
     const EventP e = find(state().events, event);
     if (e) t->event = e->record;
-    if (before) t->before = task_of(before, before_number);
-    t->waits = event || before;
+    t->waits = event != nullptr;
+    for (int k = 0; k < 2; ++k) {
+        if (before[k] == SIZE_MAX) continue;
+        t->before[k] = task_of(pool, before[k]);
+        t->waits = true;
+    }
     t->posted = clock_of_thread();
     t->callers = callers || p.free_at.empty();
     p.tasks[number] = t;
-    if (!t->callers) p.untimed.push_back(t);
+    if (!t->callers) p.untimed[number] = t;
     if (p.tasks.size() > KEPT && p.tasks.begin()->second->timed) p.tasks.erase(p.tasks.begin());
 }
 
@@ -215,15 +293,33 @@ int hostcuda_task_is_done(const void *pool, size_t number) {
     Lock lock(state().mutex);
     const TaskP t = task_of(pool, number);
     if (!t) return 1;
-    if (!t->timed && !t->callers) {
-        if (!could_begin(lock, pool, *t)) return 0;
-        for (const TaskP &o : pools()[pool].untimed) {
-            if (!o->known) return is_patient(*t) ? -1 : 0;
-            if (o == t) break;
+    if (t->callers) return t->timed ? t->end <= clock_of_thread() : t->known;
+    while (!t->timed && give_next(lock, pool, clock_of_thread(), std::chrono::milliseconds(1)))
+        continue;
+    if (t->timed) return t->end <= clock_of_thread();
+    double begin = NEVER;
+    const TaskP next = next_task(pools()[pool], &begin);
+    if (begin > clock_of_thread() || !next || next->known) return 0;
+    return is_patient(*t) ? -1 : 0; /* it depends on one that is being done */
+}
+
+size_t hostcuda_task_first(const void *pool, const size_t *numbers, size_t num) {
+    const Hidden hidden;
+    Lock lock(state().mutex);
+    const double now = clock_of_thread();
+    while (give_next(lock, pool, now, PATIENCE)) continue;
+    for (;;) {
+        double end = NEVER;
+        size_t best = 0;
+        for (size_t k = 0; k < num; ++k) {
+            const TaskP t = task_of(pool, numbers[k]);
+            if (!t || t->callers || (t->timed && t->end <= now)) return k;
+            if (!t->timed || t->end >= end) continue;
+            end = t->end;
+            best = k;
         }
-        (void)time_task(lock, pool, t);
+        if (!give_next(lock, pool, end, PATIENCE)) return best;
     }
-    return t->timed ? t->end <= clock_of_thread() : t->known;
 }
 
 int hostcuda_task_times(const void *pool, size_t number, double *begin_ns, double *end_ns) {

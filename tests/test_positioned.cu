@@ -333,7 +333,7 @@ static spipe_plan_t planned_on_few_cpus(int sink, int source, int shared) {
     if (source) spipe_add_source(&r.desc, give_in_order, NULL, 4);
     if (sink) spipe_add_sink(&r.desc, take_in_order, NULL, 4);
     spipe_add_stage(&r.desc, "add", add_stage, NULL);
-    hooks.next_batch = spipe_priv_team_next_batch;
+    hooks.next_chunk = spipe_priv_team_next;
     if (shared) r.desc.hooks = &hooks;
     SPIPE_CHECK(cudaGetDevice(&r.device));
     SPIPE_CHECK(spipe_priv_device_facts(&r.facts, r.device));

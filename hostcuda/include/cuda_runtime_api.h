@@ -693,27 +693,37 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 /* ---- work of host threads --------------------------------------------------------------------
  * Not part of CUDA: a library whose own threads copy or compute declares their work here, so that
  * the work has modelled times. A pool, named by any address, has a number of modelled threads.
- * They do tasks, named by numbers, in the order in which they are posted. By the model a task
- * begins when all of this is true: it was posted; the work before its event and the task `before`
- * have ended; a thread of the pool is free; the task posted before it has begun. It lasts as long
- * as hostcuda_host_work and hostcuda_host_copy declare between hostcuda_task_begin and _end, on any
- * thread. HOSTCUDA_NO_TASKS hides this part; then the headers declare only what CUDA has. */
+ * They do tasks, named by numbers, older ones having smaller ones. By the model the thread that is
+ * free first does the oldest task that is ready: that was posted, and whose event's work and tasks
+ * `before` have ended. It lasts as long as hostcuda_host_work and hostcuda_host_copy declare between
+ * hostcuda_task_begin and _end, on any thread. HOSTCUDA_NO_TASKS hides this part; then the headers
+ * declare only what CUDA has. */
 #ifndef HOSTCUDA_NO_TASKS
 #define HOSTCUDA_TASKS 1
-/* Begins a pool anew; `sharing` threads of several pools share the host memory's rate. The tasks of
- * a pool without threads are done by the thread that awaits them. */
+/* 1 = with HOSTCUDA_FREE=1 in the environment: the library shall choose as on a GPU, by what is done
+ * first on this computer. Then it posts no tasks, and modelled times mean nothing. */
+int hostcuda_is_free(void);
+/* Begins a pool anew; `sharing` threads share the host memory's rate. The tasks of a pool without
+ * threads are done by the thread that awaits them. */
 void hostcuda_pool_begin(const void *pool, unsigned threads, unsigned sharing);
+/* From now on, by this thread's clock, the pool has so many threads. */
+void hostcuda_pool_threads(const void *pool, unsigned threads, unsigned sharing);
+/* ns that its threads were busy, all together, up to now by this thread's clock. */
+double hostcuda_pool_busy(const void *pool);
 void hostcuda_pool_end(const void *pool);
-/* Posts a task. event, and task before_number of the pool `before`: what it waits for, or NULL.
+/* Posts a task. event, and the tasks `before`: what it waits for; NULL, SIZE_MAX = nothing.
  * callers: 1 = the thread that awaits the task does it. */
-void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const void *before,
-                        size_t before_number, int callers);
+void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const size_t before[2],
+                        int callers);
 void hostcuda_task_begin(const void *pool, size_t number);
 void hostcuda_task_end(void);
 /* Call it after a task was really done: advances this thread's clock to the task's modelled end. */
 void hostcuda_task_await(const void *pool, size_t number);
 /* By this thread's modelled clock: 1 = done, 0 = not done, -1 = known only after it is done. */
 int hostcuda_task_is_done(const void *pool, size_t number);
+/* Which of several tasks this thread goes on with: the first in the list that is done by its clock,
+ * else the one that is done soonest. */
+size_t hostcuda_task_first(const void *pool, const size_t *numbers, size_t num);
 /* When the task was done, by the model; returns 0 if that is not known. */
 int hostcuda_task_times(const void *pool, size_t number, double *begin_ns, double *end_ns);
 /* Declares that this thread has started another one. */

@@ -28,7 +28,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->climb.arranged = 0;
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    SPIPE_TRY(spipe_priv_create_queues(p));
+    spipe_priv_make_workers(p);
     SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));

@@ -1,13 +1,13 @@
 /* ---- 12 execute: calling stages ------------------------------------------------------------
-   Calls a stage's function for one chunk, and words its failure. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                    size_t batch, int s, const spipe_chunk_t *c) {
+   Calls a stage's function for a chunk, and words its failure. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
+                                                    const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->visit.found);
+    spipe_priv_leave_error(p->run.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
-        return spipe_priv_check_step(p, e, s, batch, NULL);
+        return spipe_priv_check_step(p, e, s, c->index, NULL);
     }
-    e = spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+    e = spipe_priv_fail(p, &p->note, e, s, c->index, "stage '%s' failed at chunk %zu: %s",
                         p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess; /* stages of earlier chunks may follow */
     return e;
@@ -19,7 +19,7 @@ SPIPE_PRIV_OFTEN unsigned spipe_priv_never_written(const spipe_priv_pipeline_t *
     return stage->elementwise ? ~0u : p->memory.in_place;
 }
 
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
@@ -27,9 +27,9 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->visit.found && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->run.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
-    return spipe_priv_stage_failed(p, e, batch, s, c);
+    return spipe_priv_stage_failed(p, e, s, c);
 }
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
@@ -39,7 +39,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
     (void)spipe_priv_set_mode(p->visit.mode);
-    e = spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+    e = spipe_priv_call_stage(p, op->stage, &at->slot->view);
     (void)spipe_priv_own_calls();
     return e;
 }

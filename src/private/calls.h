@@ -54,7 +54,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_desc(const spipe_priv_request_t *a,
     if (d->count != e->count || d->chunk != e->chunk || d->depth != e->depth) return 0;
     if (d->threads != e->threads || d->schedule != e->schedule) return 0;
     if (d->staging != e->staging || d->priority != e->priority) return 0;
-    if (!d->progress != !e->progress) return 0;
+    if (!d->progress != !e->progress || d->blocking != e->blocking) return 0;
+    if (d->stages_on_caller != e->stages_on_caller) return 0;
     if (d->num_buffers != e->num_buffers || d->num_stages != e->num_stages) return 0;
     for (i = 0; i < d->num_buffers; ++i) {
         if (!spipe_priv_same_buffer(&d->buffers[i], &e->buffers[i])) return 0;
@@ -93,10 +94,7 @@ SPIPE_PRIV_RARE int spipe_priv_same_call(const spipe_priv_request_t *a,
 }
 
 SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
-    size_t threads = 0;
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) threads += p->workers.queues[i].num_threads;
-    return threads;
+    return p->workers.num_threads;
 }
 
 /* Takes a pipeline out of the idle ones. Called with the lock held. */

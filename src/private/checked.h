@@ -53,12 +53,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
             spipe_priv_look(s->host ? at->slot->dev[i] : (unsigned char *)at->slot->view.data[i],
                             at->count * b->elem_bytes, with, 1, op->stream, &same));
         if (same) continue;
-        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->chunk,
                                s->host ? "host stage '%s' wrote into buffer %d at chunk %zu; add "
                                          "SPIPE_BIT(%d) to what it writes"
                                        : "stage '%s' wrote into buffer %d, an input, at chunk %zu; "
                                          "zero-copy would change your array: make it in/out",
-                               s->name, i, at->position, i);
+                               s->name, i, at->chunk, i);
     }
     return cudaSuccess;
 }
@@ -69,7 +69,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                               const spipe_priv_at_t *at, int look) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
-    const size_t guard = p->memory.guard, left = p->run.batch_elems - at->count;
+    const size_t guard = p->memory.guard, left = p->plan.chunk - at->count;
     int i, k, whole;
     for (i = 0; i < p->request.desc.num_buffers && guard > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -91,11 +91,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
             }
             SPIPE_TRY(spipe_priv_look(from, bytes, NULL, look, op->stream, &whole));
             if (whole) continue;
-            return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
+            return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->chunk,
                                    "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
                                    "%zu elements; does it compare its index with count?",
                                    stage->name, k ? "past the end of" : "before the beginning of",
-                                   i, spipe_priv_kind_name(b->kind), at->position, at->count);
+                                   i, spipe_priv_kind_name(b->kind), at->chunk, at->count);
         }
     }
     return cudaSuccess;
@@ -160,12 +160,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     n = spipe_priv_unwritten(seen, pattern, at->count, b->elem_bytes, &first);
     if (n == 0) return cudaSuccess;
-    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->batch,
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, -1, at->chunk,
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
                            at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
-                           at->position, at->count, at->first,
+                           at->chunk, at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
 }
@@ -293,7 +293,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     size_t nodes = 0;
     cudaError_t e = cudaGraphGetNodes(graph, NULL, &nodes);
     if (e == cudaSuccess && nodes == 0) {
-        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->chunk,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
                                "not on another",
                                p->request.desc.stages[op->stage].name);
@@ -340,7 +340,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->visit.found || left == cudaErrorNotReady) left = cudaSuccess;
+    if (left == p->run.found || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
@@ -350,7 +350,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     }
     if (e != cudaSuccess || p->note.error != cudaSuccess) {
         if (graph) (void)cudaGraphDestroy(graph);
-        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
+        return spipe_priv_stage_failed(p, e, op->stage, c);
     }
     e = spipe_priv_run_captured(p, op, at, graph);
     spipe_priv_keep_error(&e, cudaGraphDestroy(graph));
@@ -363,7 +363,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
     if (p->run.mode != SPIPE_PRIV_CAPTURED) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    if (at->batch == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
+    if (at->chunk == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
         return spipe_priv_call_captured(p, op, at);
     return spipe_priv_issue_call(p, op, at);
 }

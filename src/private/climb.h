@@ -11,7 +11,6 @@ enum {
     SPIPE_PRIV_REPLAY,
     SPIPE_PRIV_NUM_MOVES,
     SPIPE_PRIV_MOST_TRIED = 14,   /* settings */
-    SPIPE_PRIV_LONG_RUN = 8,      /* rounds of the ring: a longer run finds its threads by itself */
     SPIPE_PRIV_MOST_REPLAY = 1024 /* chunks of a run that may be replayed */
 };
 
@@ -53,7 +52,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
                                                 const spipe_priv_work_t *w, double factor) {
     const spipe_plan_t *plan = &p->plan;
     const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
-    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_LONG_RUN;
+    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_STEERED_ROUNDS;
     const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;

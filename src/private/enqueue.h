@@ -11,6 +11,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cud
     }
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
     if (e == cudaSuccess) e = spipe_priv_fork(&p->streams, stream);
+    spipe_priv_open(p);
     if (e == cudaSuccess) e = spipe_priv_issue_all(p);
     spipe_priv_keep_error(&e, spipe_priv_join(&p->streams, stream));
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
@@ -39,10 +40,10 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = spipe_priv_follow_default(p), again = cudaSuccess;
     if (e == cudaSuccess) e = cudaGraphLaunch(p->program.replay.graph, base);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+    if (e == cudaSuccess) e = spipe_priv_sync_stream(p, base);
     if (e == cudaSuccess) {
         memcpy(p->run.moved, p->program.replay.graph_moved, sizeof p->run.moved);
-        p->run.at.completed = p->run.num_batches;
+        p->run.at.completed = p->run.num_chunks;
         return;
     }
     spipe_priv_sync_streams(&p->streams, &again); /* it may be under way */
@@ -256,7 +257,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
                               "learn which stage",
                               cudaGetErrorString(e));
     }
-    if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
+    if (run->running_enqueued && !run->failed) run->at.completed = run->num_chunks;
     p->failure.chunks_whole = run->at.completed;
     run->running_enqueued = run->ran_now = 0;
     e = p->failure.error;

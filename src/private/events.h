@@ -1,9 +1,14 @@
 /* ---- 5 events ------------------------------------------------------------------------------
    Untimed events, pools of them, timers. Uses threads, objects. */
-SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
-    if (!event) return cudaErrorInvalidValue;
+/* blocking: 1 = who waits for it sleeps. */
+SPIPE_API cudaError_t spipe_priv_make_event(cudaEvent_t *event, int blocking) {
+    const unsigned flags = blocking ? cudaEventBlockingSync : 0;
     *event = NULL;
-    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming | flags));
+}
+
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
+    return event ? spipe_priv_make_event(event, 0) : cudaErrorInvalidValue;
 }
 
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {

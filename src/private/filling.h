@@ -2,7 +2,7 @@
    Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
    thread it is on. */
 
-/* How many elements of a batch's window lie before the first and after the last of the whole. */
+/* How many elements of a chunk's window lie before the first and after the last of the whole. */
 SPIPE_PRIV_RARE void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
                                         size_t total, size_t *left, size_t *right) {
     const size_t end = first + count + b->halo_after;
@@ -48,7 +48,7 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
     memcpy(to, from, n);
 }
 
-/* The part of a batch's window that lies in the whole: n elements from number low on. */
+/* The part of a chunk's window that lies in the whole: n elements from number low on. */
 SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe_priv_at_t *at,
                                        size_t total, size_t *low, size_t *n) {
     size_t left, right;
@@ -97,15 +97,15 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b, spip
 /* Records that the function of a source or sink failed for n elements from number first on. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p, int i,
                                                        spipe_priv_note_t *note, cudaError_t e,
-                                                       size_t batch, const char *what, size_t first,
+                                                       size_t chunk, const char *what, size_t first,
                                                        size_t n) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const char *why;
-    if (spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, note, batch);
+    if (spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, note, chunk);
     why = spipe_priv_reason(b, note, &e);
-    return spipe_priv_fail(p, note, e, -1, batch,
+    return spipe_priv_fail(p, note, e, -1, chunk,
                            "the %s %d failed at chunk %zu (%zu elements from %zu): %s", what, i,
-                           spipe_priv_position(p, batch), n, first, why);
+                           chunk, n, first, why);
 }
 
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
@@ -129,7 +129,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     spipe_priv_take_back(lent, to, to, n * size);
     SPIPE_PRIV_COPIED(n * size, 0);
     if (e != cudaSuccess)
-        return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
+        return spipe_priv_function_failed(p, i, &note, e, at->chunk, "source of buffer", low, n);
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
     return e;
 }
@@ -151,13 +151,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
     spipe_priv_take_back(lent_tickets, tickets, NULL, ticket_bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
-    return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
+    return spipe_priv_function_failed(p, i, &note, e, at->chunk, "work of split source", at->first,
                                       at->count);
 }
 
 /* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
-                                            size_t want, size_t batch) {
+                                            size_t want, size_t chunk) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const int endless = spipe_priv_endless(&p->request.desc);
     size_t *got = &p->run.sources[i].got;
@@ -173,22 +173,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                         cudaErrorUnknown);
         spipe_priv_take_back(lent, dst, dst, bytes);
         if (e != cudaSuccess) {
-            return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
+            return spipe_priv_function_failed(p, i, &note, e, chunk, "source of buffer", *got,
                                               want);
         }
         if (n == SIZE_MAX) {
-            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                    "the source of buffer %d did not set *count; set it to the "
                                    "number of elements it gave, 0 at the end",
                                    i);
         }
         if (n > want) {
-            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                    "the source of buffer %d said that it gave %zu elements where "
                                    "there was room for %zu",
                                    i, n, want);
         }
-        if (n == 0 && spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, &note, batch);
+        if (n == 0 && spipe_priv_was_stopped(p, b)) return spipe_priv_cut(p, &note, chunk);
         if (n == 0) p->run.sources[i].ended = 1;
         SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
         *got += n;
@@ -196,35 +196,37 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
-    return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+    return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                            "the source of buffer %d ended after %zu of %zu elements; leave count "
                            "SPIPE_AUTO to run until the end",
                            i, *got, p->request.desc.count);
 }
 
-/* Fills a source's window; elements that the window before has, too, are copied from there. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
+/* Fills a source's window; elements that the window before has, too, are copied from there: from the
+   slot that was read into last, whose memory nobody has written since. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i,
+                                                   const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t size = p->run.batch_elems, depth = p->plan.depth;
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    const size_t size = p->plan.chunk;
+    const spipe_priv_slot_t *slot = at->slot;
     unsigned char *data = b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i];
     const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
-    if (batch == 0 || p->run.positions) {
-        p->run.sources[i].got = spipe_priv_position(p, batch) * size;
+    if (at->chunk == 0 || p->run.shared) {
+        p->run.sources[i].got = at->first;
         p->run.sources[i].ended = 0;
-        return spipe_priv_read(p, i, data, size + b->halo_after, batch);
+        return spipe_priv_read(p, i, data, size + b->halo_after, at->chunk);
     }
-    before = p->memory.slots[(batch - 1) % depth].pin_in[i];
+    before = p->run.at.read->pin_in[i];
     if (shared > 0) {
         memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
     }
-    return spipe_priv_read(p, i, base + shared, size, batch);
+    return spipe_priv_read(p, i, base + shared, size, at->chunk);
 }
 
 /* When a source has ended, all must have given as many elements; a source may have given fewer only
    if the others read ahead for a wider halo. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
+SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t chunk,
                                                        size_t total) {
     spipe_priv_note_t note;
     int i;
@@ -233,7 +235,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
         const size_t got = p->run.sources[i].got;
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
-        return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+        return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                "the sources disagree: one ended after %zu elements, buffer %d gave "
                                "%zu",
                                total, i, got);
@@ -241,28 +243,44 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* Reads all sources for a batch, from buffer i on, finds the end, and writes their edges; in turn.
+/* The sources have this many elements. If they end with a full chunk, they are asked once more, as
+   only that shows one that is longer. */
+SPIPE_PRIV_RARE void spipe_priv_set_total(spipe_priv_pipeline_t *p, size_t total) {
+    const size_t num = total / p->plan.chunk + (total % p->plan.chunk != 0);
+    const size_t end = total % p->plan.chunk == 0 ? num + 1 : num;
+    spipe_priv_lock(p->sync);
+    SPIPE_PRIV_STORE(p->run.total, total);
+    if (!p->run.shared) {
+        p->run.num_chunks = num;
+        if (end < p->run.at.end) p->run.at.end = end;
+    }
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Reads all sources for a chunk, from buffer i on, finds the end, and writes their edges; in turn.
    If a source that reads ahead has found the end, the others are asked whether they end there, too.
  */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
                                                     const spipe_priv_at_t *at) {
-    const size_t batch = at->batch, first = at->first;
+    const size_t chunk = at->chunk, first = at->first;
     size_t total = SPIPE_PRIV_LOAD(p->run.total), count;
     int ended = -1;
-    if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
+    if (spipe_priv_count_of(p, chunk) == 0 && (first != total || p->run.shared)) {
         return cudaSuccess;
     }
     for (; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
+        SPIPE_TRY(spipe_priv_fill_source(p, i, at));
         if (p->run.sources[i].ended) ended = i;
     }
+    p->run.at.read = at->slot;
     if (ended >= 0) {
         if (total == SPIPE_AUTO) total = p->run.sources[ended].got;
-        SPIPE_TRY(spipe_priv_compare_sources(p, batch, total));
-        spipe_priv_set(p, &p->run.total, total);
+        SPIPE_TRY(spipe_priv_compare_sources(p, chunk, total));
+        spipe_priv_set_total(p, total);
     }
-    count = spipe_priv_count_of(p, batch);
+    count = spipe_priv_count_of(p, chunk);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (b->kind != SPIPE_SOURCE) continue;
@@ -271,74 +289,68 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
     return cudaSuccess;
 }
 
-/* Waits until it is this batch's turn: sources and sinks see chunks in order. */
-SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn,
-                                          size_t batch) {
+/* Whether nothing has to be read for a chunk any more. */
+SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t chunk) {
+    return spipe_priv_is_lost(p, chunk) || SPIPE_PRIV_LOAD(p->run.stop_asked);
+}
+
+/* Several GPUs: asks for the number of the chunk that a slot was taken for. 0: there is none. */
+SPIPE_PRIV_RARE int spipe_priv_ask_chunk(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    const size_t chunk = p->request.desc.hooks->next_chunk(p);
     spipe_priv_lock(p->sync);
-    while (*turn != batch) spipe_priv_wait(p->sync);
+    s->chunk = chunk;
+    if (chunk == SPIPE_AUTO) {
+        p->run.at.end = --p->run.at.next;
+        s->state = SPIPE_PRIV_EMPTY;
+    }
     spipe_priv_unlock(p->sync);
-}
-
-/* Whether nothing more has to be read for a batch, nor for one beyond the end of a loop. */
-SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked) ||
-           batch >= SPIPE_PRIV_LOAD(p->run.num_batches);
-}
-
-/* The first buffer of a kind; -1 = there is none. */
-SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == kind) return i;
-    }
-    return -1;
-}
-
-/* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
-   fewer. */
-SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t depth = p->plan.depth;
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
-    if (batch >= depth && !fills &&
-        cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
-        (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
-    }
-    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
-    spipe_priv_set(p, &p->run.at.num_positions, batch + 1);
+    return chunk != SPIPE_AUTO;
 }
 
 SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
-                                                             size_t batch) {
+                                                             spipe_priv_slot_t *s) {
     spipe_priv_at_t at;
     if (source < 0) return SPIPE_PRIV_READ_OK;
-    if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
-    spipe_priv_locate(p, batch, &at);
+    if (spipe_priv_is_idle(p, s->chunk)) return SPIPE_PRIV_NOT_READ;
+    spipe_priv_locate(p, s, &at);
     if (p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess) {
         return SPIPE_PRIV_READ_OK;
     }
     return SPIPE_PRIV_READ_FAILED;
 }
 
-/* Work in the batches' order: reads sources; on several GPUs asks where the batch lies. */
-SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
-    const int shared = p->run.positions != NULL;
+/* Work that one thread at a time does, in the order of chunks: reads sources; on several GPUs asks
+   which chunk it is. Returns whether there is one. */
+SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
+    const int shared = p->run.shared, there = !shared || spipe_priv_ask_chunk(p, s);
     spipe_priv_reading_t outcome;
-    if (!shared && source < 0) return;
-    spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
-    if (shared) spipe_priv_take_position(p, batch);
-    outcome = spipe_priv_read_sources(p, source, batch);
-    if (shared) p->request.desc.hooks->batch_read(p, outcome);
-    spipe_priv_set(p, &p->run.at.fill_turn, batch + 1);
+    if (!there || !p->run.at.reading) return there;
+    outcome = spipe_priv_read_sources(p, source, s);
+    if (shared) p->request.desc.hooks->chunk_read(p, outcome);
+    return spipe_priv_count_of(p, s->chunk) > 0;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+/* Whether chunks are given out one after another, each when the one before it was read. */
+SPIPE_PRIV_RARE int spipe_priv_reads_in_turn(const spipe_priv_pipeline_t *p) {
+    return p->run.shared || spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0;
+}
+
+/* Fills a slot that was taken. Returns whether there is anything in it. */
+SPIPE_PRIV_RARE int spipe_priv_fill(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot) {
+    const int in_turn = spipe_priv_reads_in_turn(p);
+    const int there = !in_turn || spipe_priv_fill_in_turn(p, slot);
     spipe_priv_at_t at;
     size_t total;
     int i;
-    spipe_priv_fill_in_turn(p, batch);
-    spipe_priv_locate(p, batch, &at);
+    if (in_turn) {
+        spipe_priv_lock(p->sync);
+        p->run.at.reading = 0;
+        spipe_priv_tell(p);
+        spipe_priv_unlock(p->sync);
+    }
+    if (!there) return 0;
+    spipe_priv_locate(p, slot, &at);
     total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -346,7 +358,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         unsigned char *data = slot->pin_in[i];
         if (!data && (kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
         if (kind == SPIPE_SOURCE && !b->filler) continue;
-        if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
+        if (spipe_priv_is_idle(p, at.chunk)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);
         else if (kind == SPIPE_SOURCE_AT)
@@ -354,5 +366,5 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         else
             spipe_priv_fill_array(b, data, &at, total);
     }
-    spipe_priv_set(p, &slot->filled, batch + 1);
+    return 1;
 }

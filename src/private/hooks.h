@@ -1,6 +1,7 @@
 /* ---- 9 describe: hooks ---------------------------------------------------------------------
    What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
+struct spipe_priv_slot;
 
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
@@ -16,12 +17,12 @@ typedef enum spipe_priv_reading {
 typedef struct spipe_priv_hooks {
     /* Several GPUs: called in place of spipe_run's own code. */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report, spipe_priv_visit_t *visit);
-    /* Several GPUs: position in the whole of the next batch that this GPU does. */
-    size_t (*next_batch)(struct spipe_priv_pipeline *p);
+    /* Several GPUs: the number of the next chunk that this GPU does; SPIPE_AUTO = none. */
+    size_t (*next_chunk)(struct spipe_priv_pipeline *p);
     /* And what became of reading the sources for it. */
-    void (*batch_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
+    void (*chunk_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
     void *user;
-    /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
+    /* Tests: called before a GPU asks for a chunk (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
     /* Several GPUs with resources: has `take` take the memory of all of them at once. */
     cudaError_t (*gather)(struct spipe_priv_pipeline *p, spipe_priv_take_fn take);
@@ -39,7 +40,7 @@ typedef struct spipe_priv_watcher {
     size_t stamp; /* SPIPE_PRIV_STAMP */
     int taken;    /* 1 = a run notifies it */
     void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
-                   const void *about, size_t batch, int after);
+                   const void *about, const struct spipe_priv_slot *slot, int after);
 } spipe_priv_watcher_t;
 
 /* Whether a timeline was begun, so that its watcher may be called. */

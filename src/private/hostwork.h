@@ -2,7 +2,7 @@
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-/* Hands a batch to a sink, in turn, or to a positioned one, which several threads may call at once.
+/* Hands a chunk to a sink, in turn, or to a positioned one, which several threads may call at once.
  */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
                                                   const spipe_priv_at_t *at) {
@@ -19,11 +19,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     spipe_priv_take_back(lent, at->slot->pin_out[i], NULL, bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
-    return spipe_priv_function_failed(p, i, &note, e, at->batch, "sink of buffer", at->first,
+    return spipe_priv_function_failed(p, i, &note, e, at->chunk, "sink of buffer", at->first,
                                       at->count);
 }
 
-/* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
+/* Drains all outputs of a chunk except those that sinks get in turn (in_turn = 0), or only those
    (1). Returns whether they are whole. */
 SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                           int in_turn) {
@@ -40,26 +40,19 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
     return 1;
 }
 
-/* Drains a batch, unless the run has failed at it or before it. */
-SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t depth = p->plan.depth;
+/* Drains a chunk, first into the sinks whose turn it is. Returns whether it is whole. */
+SPIPE_PRIV_RARE int spipe_priv_drain(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     spipe_priv_at_t at;
-    int ok = !spipe_priv_is_lost(p, batch);
-    spipe_priv_locate(p, batch, &at);
-    if (ok) ok = spipe_priv_drain_some(p, &at, 0);
+    int ok = 1;
+    spipe_priv_locate(p, s, &at);
     if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0) {
-        spipe_priv_take_turn(p, &p->run.at.drain_turn, batch);
-        ok = ok && !spipe_priv_is_lost(p, batch) && spipe_priv_drain_some(p, &at, 1);
+        ok = spipe_priv_drain_some(p, &at, 1);
+        spipe_priv_lock(p->sync);
+        s->sunk = 1;
+        spipe_priv_tell(p);
+        spipe_priv_unlock(p->sync);
     }
-    spipe_priv_lock(p->sync);
-    if (ok) SPIPE_PRIV_STORE(at.slot->whole, batch + 1);
-    while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
-        SPIPE_PRIV_STORE(p->run.at.completed, p->run.at.completed + 1);
-    }
-    p->run.at.drain_turn = batch + 1;
-    SPIPE_PRIV_STORE(at.slot->drained, batch + 1);
-    spipe_priv_wake(p->sync);
-    spipe_priv_unlock(p->sync);
+    return ok && !spipe_priv_is_lost(p, at.chunk) && spipe_priv_drain_some(p, &at, 0);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
@@ -75,9 +68,9 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     memset(&note, 0, sizeof note);
     note.catches = SPIPE_PRIV_CATCHES;
     c.note = &note;
-    spipe_priv_locate(p, t->batch, &at);
+    spipe_priv_locate(p, t->slot, &at);
     spipe_priv_view(p, &at, &c);
-    c.slot = (int)(t->batch % p->plan.depth);
+    c.slot = t->slot->view.slot;
     c.num_buffers = p->request.desc.num_buffers;
     memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
     for (i = 0; i < c.num_buffers; ++i) {
@@ -89,51 +82,36 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     spipe_priv_free_scratch(&note);
     if (e == cudaSuccess && note.error == cudaSuccess) return;
     why = spipe_priv_why(&note, &e);
-    (void)spipe_priv_fail(p, &note, e, t->stage, t->batch,
-                          "host stage '%s' failed at chunk %zu: %s", s->name, at.position, why);
+    (void)spipe_priv_fail(p, &note, e, t->stage, at.chunk,
+                          "host stage '%s' failed at chunk %zu: %s", s->name, at.chunk, why);
 }
 
-/* Waits for the work before a host stage. In a checked run the calling thread does so, before it
-   issues anything else whose error would be taken for that of this work; else the worker. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await_work(spipe_priv_pipeline_t *p, int stage, size_t batch,
-                                                  int caller) {
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (caller != (p->request.desc.checked != 0)) return cudaSuccess;
-    return spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[stage]), stage, batch,
-                                 "work before host stage '");
-}
-
-SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
-    const cudaError_t e = spipe_priv_await_work(p, t->stage, t->batch, 0);
-    if (p->watcher) t->began = spipe_priv_seconds();
-    if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
-    spipe_priv_left_host(p, t->stage, t->batch);
-}
-
-/* Bytes of a task that touches new memory: 2 MiB, so that several threads share the work; more for
-   a large ring, so that all tasks fit into a queue. */
-SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
-    return ((size_t)2 << 20) * (1 + (bytes >> 30));
-}
+/* Bytes of a task that touches new memory, so that several threads share the work. */
+#define SPIPE_PRIV_TOUCH_PAGE ((size_t)2 << 20)
 
 /* Writes one byte of each page, of the smallest size that the system may have used. */
 SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
-    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
+    const size_t bytes = p->memory.pinned_bytes, page = SPIPE_PRIV_TOUCH_PAGE;
     const size_t end = bytes - page_number * page < page ? bytes : (page_number + 1) * page;
     size_t at;
     for (at = page_number * page; at < end; at += SPIPE_PRIV_TOUCH_STEP) p->memory.pinned[at] = 0;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
-    if (p->watcher) t.began = spipe_priv_seconds();
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
-    spipe_priv_model_begin(p, &t);
-    switch (t.what) {
-    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.batch); break;
-    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.batch); break;
-    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
-    default: spipe_priv_touch_one(p, t.batch); break;
+/* Does a task, without the lock. Returns whether its slot goes on to the next state; else there is
+   nothing in it, or it has failed. */
+SPIPE_PRIV_RARE int spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    int goes_on = 1;
+    if (p->watcher) t->began = spipe_priv_seconds();
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, t, t->slot, 0);
+    spipe_priv_model_begin(p, t);
+    switch (t->what) {
+    case SPIPE_PRIV_FILL: goes_on = spipe_priv_fill(p, t->slot); break;
+    case SPIPE_PRIV_DRAIN: goes_on = spipe_priv_drain(p, t->slot); break;
+    case SPIPE_PRIV_HOST: spipe_priv_call_host_stage(p, t); break;
+    default: spipe_priv_touch_one(p, t->chunk); break;
     }
     spipe_priv_model_end();
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 1);
+    t->chunk = t->slot ? t->slot->chunk : t->chunk;
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, t, t->slot, 1);
+    return goes_on;
 }

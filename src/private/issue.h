@@ -1,5 +1,5 @@
 /* ---- 12 execute: issuing -------------------------------------------------------------------
-   The loop that puts a slot's program into the streams for one batch. It has no modes: the program
+   The loop that puts a slot's program into the streams for one chunk. It has no modes: the program
    says what to do. */
 
 /* Copies what CUDA has refused to copy in one piece: half by half, down to one byte. Not if it is
@@ -124,68 +124,46 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
-    const size_t batches = at->batch + 1;
     if (p->run.mode == SPIPE_PRIV_CAPTURED) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
-    SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    switch (op->counts) {
-    case SPIPE_PRIV_COUNTS_COPIED_IN: spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches); break;
-    case SPIPE_PRIV_COUNTS_DRAINABLE: spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches); break;
-    case SPIPE_PRIV_COUNTS_WHOLE:
-        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) spipe_priv_set(p, &p->run.at.completed, batches);
-        break;
-    default: break;
-    }
-    return cudaSuccess;
+    return spipe_priv_check_after(p, op, at);
 }
 
+/* Marks where the work before a host stage ends. A checked run waits for it here, before anything
+   is issued whose error would be taken for that of this work. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
                                                         const spipe_priv_op_t *op,
                                                         const spipe_priv_at_t *at) {
+    const cudaEvent_t event = at->slot->stage_done[op->stage];
     SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
-    SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
-    SPIPE_TRY(spipe_priv_await_work(p, op->stage, at->batch, 1));
-    spipe_priv_post_host(p, op->stage, at->batch);
-    return cudaSuccess;
+    SPIPE_TRY(cudaEventRecord(event, op->stream));
+    if (!p->request.desc.checked) return cudaSuccess;
+    return spipe_priv_check_step(p, cudaEventSynchronize(event), op->stage, at->chunk,
+                                 "work before host stage '");
+}
+
+/* An ordered stage waits for the chunk that was issued before. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_in_order(const spipe_priv_op_t *op,
+                                                      const spipe_priv_at_t *at) {
+    const spipe_priv_slot_t *behind = at->slot->behind;
+    if (!behind) return cudaSuccess;
+    return cudaStreamWaitEvent(op->stream, behind->stage_done[op->stage], 0);
 }
 
 /* The rarer operations; kept out of the loop that issues, which stays small. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                             spipe_priv_at_t *at) {
-    cudaError_t e = cudaSuccess;
+                                             const spipe_priv_at_t *at) {
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
     case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
+    case SPIPE_PRIV_OP_IN_ORDER: return spipe_priv_issue_in_order(op, at);
     case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
     case SPIPE_PRIV_OP_CHECKED_CALL: return spipe_priv_issue_checked(p, op, at);
-    case SPIPE_PRIV_OP_HOST_BEGIN: return spipe_priv_issue_host_begin(p, op, at);
-    case SPIPE_PRIV_OP_FILLED:
-        e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
-        if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
-        if (SPIPE_PRIV_LOAD(p->run.stop_asked)) at->count = 0; /* it may not have been read */
-        if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
-        return e;
-    case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */
-        if (at->batch < p->plan.depth) return cudaSuccess;
-        e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
-        if (e != cudaSuccess) return e;
-        spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, at->batch - p->plan.depth);
-        return e;
-    case SPIPE_PRIV_OP_HOST_END:
-        e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
-        if (e != cudaSuccess) return e;
-        spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
-        return e;
-    default: /* IN_END */
-        if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
-        if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
-        spipe_priv_post_after(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth,
-                              &p->run.at.issued_in);
-        return cudaSuccess;
+    default: return spipe_priv_issue_host_begin(p, op, at);
     }
 }
 
@@ -193,72 +171,37 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                               spipe_priv_at_t *at) {
+                                               const spipe_priv_at_t *at) {
     cudaError_t e;
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 0);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->slot, 0);
     e = spipe_priv_issue_other(p, op, at);
-    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 1);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->slot, 1);
     return e;
 }
 
-/* Several GPUs: a batch's position is known before it is issued. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
-    if (!p->run.positions) return cudaSuccess;
-    if (p->route.refill != SPIPE_PRIV_REFILL_NEVER) {
-        return spipe_priv_await(p, filled, batch + 1, batch);
-    }
-    if (batch == p->run.at.num_positions) spipe_priv_take_position(p, batch);
-    return cudaSuccess;
-}
-
-/* After a failure of a user's function: nothing is issued from that batch on, and the batches
-   before it are completed. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
-    const size_t end = SPIPE_PRIV_LOAD(p->run.failed_batch);
-    if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
-    if (SPIPE_PRIV_LOAD(p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
-    if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
-    if (end < p->run.num_batches) spipe_priv_set(p, &p->run.num_batches, end);
-    return cudaSuccess;
-}
-
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
-                                                    const spipe_priv_op_t *op, size_t batch,
+                                                    const spipe_priv_op_t *op, size_t chunk,
                                                     cudaError_t e) {
     const int copies = op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT;
     const char *way = op->step == SPIPE_PRIV_STEP_IN ? "copying in" : "copying out";
-    if (copies)
-        e = spipe_priv_check_step(p, e, -1, batch, way);
-    else
-        e = spipe_priv_check_step(p, e, op->stage, batch, NULL);
-    return spipe_priv_end_early(p, e);
-}
-
-/* A batch of no elements: the sources ended before it. If count is not set, the sources are asked
-   once more at that batch, because only that shows a source that is longer; this waits for it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
-    if (p->run.endless && !p->run.positions) {
-        const cudaError_t e = spipe_priv_await(p, filled, batch + 1, batch);
-        if (e != cudaSuccess) return spipe_priv_end_early(p, e);
+    if (spipe_priv_is_lost(p, chunk)) { /* the function of that step has recorded it */
+        (void)spipe_priv_take_error(e);
+        return e;
     }
-    spipe_priv_set(p, &p->run.num_batches, batch);
-    return cudaSuccess;
+    return spipe_priv_check_step(p, e, copies ? -1 : op->stage, chunk, copies ? way : NULL);
 }
 
-/* Issues operations first .. last-1 of a batch's program. */
+/* Issues operations first .. last-1 of a slot's program. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
-                                              size_t batch) {
+                                              spipe_priv_slot_t *slot) {
+    const spipe_priv_program_t *g = &p->program;
+    const size_t row = (size_t)slot->view.slot * g->parities + (slot->order & (g->parities - 1));
+    const spipe_priv_op_t *op = g->ops + row * g->num_ops, *end = op + last;
     spipe_priv_at_t at;
-    const spipe_priv_op_t *op, *end;
     cudaError_t e = cudaSuccess;
-    if (p->run.positions) e = spipe_priv_await_position(p, batch);
-    if (e != cudaSuccess) return spipe_priv_end_early(p, e);
-    op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
-    end = at.count > 0 ? op + last : op;
+    spipe_priv_locate(p, slot, &at);
     for (op += first; op < end; ++op) {
-        if (op->wait && batch >= op->since) {
+        if (op->wait && (slot->used || !op->again)) {
             e = cudaStreamWaitEvent(op->stream, op->wait, 0);
             if (e != cudaSuccess) break;
         }
@@ -268,13 +211,10 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
             e = spipe_priv_issue_call(p, op, &at);
         } else if (op->what != SPIPE_PRIV_OP_NONE) {
             e = spipe_priv_issue_watched(p, op, &at);
-            if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
             op += op->num; /* the last of several copies has what is recorded after them */
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
-        if (e != cudaSuccess) break;
+        if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, at.chunk, e);
     }
-    if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
-    if (at.count == 0) return spipe_priv_issue_end(p, batch);
-    return cudaSuccess;
+    return e == cudaSuccess ? e : spipe_priv_issue_failed(p, op, at.chunk, e);
 }

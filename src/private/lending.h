@@ -31,7 +31,8 @@ typedef struct spipe_priv_lending {
     size_t num_threads;
     size_t returning; /* pipelines whose threads will be idle in a moment */
     int quit;
-    spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
+    spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES];
+    spipe_priv_idle_t events[2]; /* [1]: who waits for them sleeps */
 } spipe_priv_lending_t;
 
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
@@ -220,8 +221,10 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     size_t k;
     int i;
     spipe_priv_end_threads(l);
-    for (k = 0; k < l->events.num; ++k) {
-        spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events.items[k]));
+    for (i = 0; i < 2; ++i) {
+        for (k = 0; k < l->events[i].num; ++k) {
+            spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events[i].items[k]));
+        }
     }
     for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) {
         const spipe_priv_idle_t *idle = &l->streams[i];

@@ -195,6 +195,12 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* The idle events of the kind that a run wants: blocking ones, or others. */
+SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    return &l->events[p->request.desc.blocking != 0];
+}
+
 /* Takes all at once, because many runs wait for the lock. */
 SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
                                            size_t num_events) {
@@ -207,7 +213,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_str
     spipe_priv_lock(l->sync);
     p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
     p->lent.events_ahead =
-        spipe_priv_take_idle(&l->events, (void *)(s->events + s->num_events), num_events);
+        spipe_priv_take_idle(spipe_priv_idle_events(p), (void *)(s->events + s->num_events),
+                             num_events);
     spipe_priv_unlock(l->sync);
 }
 
@@ -238,8 +245,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cud
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lending_t *l = &r->lending;
-    spipe_priv_idle_t *idle = &l->events;
-    const int k = p->streams.num_events;
+    spipe_priv_idle_t *idle = spipe_priv_idle_events(p);
+    const int k = p->streams.num_events, blocking = p->request.desc.blocking;
     cudaEvent_t other;
     size_t more;
     cudaError_t e;
@@ -249,10 +256,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
         return cudaSuccess;
     }
     if (spipe_priv_lend_one(l, idle, (void *)event, &r->num_runs, k, &more)) return cudaSuccess;
-    e = spipe_event_create(event);
+    e = spipe_priv_make_event(event, blocking);
     if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
-        if (spipe_event_create(&other) != cudaSuccess) break;
+        if (spipe_priv_make_event(&other, blocking) != cudaSuccess) break;
         if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
@@ -272,10 +279,11 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     spipe_priv_lock(l->sync);
     if (p->run.failed) {
         idle->made -= num_streams;
-        l->events.made -= num_events;
+        spipe_priv_idle_events(p)->made -= num_events;
     } else {
         streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
-        events = spipe_priv_put_idle(&l->events, (const void *)s->events, num_events);
+        events = spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events,
+                                     num_events);
     }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
@@ -340,26 +348,26 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     size_t all = 0, runs, share;
     int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
+    for (i = 0; i < 3; ++i) all += wanted[i];
     spipe_priv_note_sharing(p, all > 0);
     runs = spipe_priv_all_sharing(r);
     share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
     p->workers.started = 1; /* so that between() is called even if a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
+    for (i = 0; i < 3 && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
 }
 
-/* Gives other runs their turn: while there are some, a batch is issued only when the copy in before
-   it has ended, because a copy engine goes on with one stream for as long as that has work. Batches
+/* Gives other runs their turn: while there are some, a chunk is issued only when the copy in before
+   it has ended, because a copy engine goes on with one stream for as long as that has work. Chunks
    that host threads fill come one by one anyway. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR) return;
-    if (issued == 0 || issued >= run->num_batches) return;
+    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states) return;
+    if (issued == 0 || issued >= run->at.end) return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 

@@ -187,7 +187,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
+/* Touches the pinned arena: one thread takes ten times as long as the workers. In working.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Allocates so many bytes, aligned to a page, and to a huge page if there is room for one; *base:
@@ -274,8 +274,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     return e;
 }
 
-/* What stages on the device see of each slot; only count and position change from batch to batch.
- */
+/* What stages on the device see of each slot; only count and position change from chunk to
+   chunk. */
 SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;

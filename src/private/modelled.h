@@ -12,35 +12,53 @@
 /* Bytes that the calling thread has copied into a slot, or out of one. */
 #define SPIPE_PRIV_COPIED(bytes, out) hostcuda_host_copy(bytes, out)
 
+/* Whether the engine decides as the model would, so that modelled times are the same whatever this
+   computer's CPUs do: a chunk takes the slot that the one depth before it frees, and the calling
+   thread issues in order. */
+SPIPE_API int spipe_priv_is_modelled(void) { return !hostcuda_is_free(); }
+
 /* Seconds on the calling thread's clock. */
 SPIPE_API double spipe_priv_clock(void) { return 1e-9 * hostcuda_now_ns(); }
 
-/* Tasks are numbered by batches, those of host stages by stages, too. */
-SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t batch) {
-    return what == SPIPE_PRIV_HOST ? batch * SPIPE_MAX_STAGES + (size_t)stage : batch;
+enum {
+    SPIPE_PRIV_TASKS_A_CHUNK = SPIPE_MAX_STAGES + 2
+};
+
+/* Tasks are numbered by age: those of a chunk, then those of the next. */
+SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t order) {
+    size_t number = 0;
+    if (what == SPIPE_PRIV_HOST) number = 1 + (size_t)stage;
+    if (what == SPIPE_PRIV_DRAIN) number = SPIPE_MAX_STAGES + 1;
+    return order * SPIPE_PRIV_TASKS_A_CHUNK + number;
 }
 
-SPIPE_API unsigned spipe_priv_model_threads(const spipe_priv_queue_t *q) {
-    return (unsigned)(q->num_threads < q->limit ? q->num_threads : q->limit);
+/* Threads that copy, which share the host memory's rate. */
+SPIPE_API unsigned spipe_priv_model_copying(const spipe_priv_pipeline_t *p) {
+    const size_t host = p->workers.planned[SPIPE_PRIV_HOST];
+    return p->workers.active > host ? (unsigned)(p->workers.active - host) : 0;
 }
 
-/* Called when a run begins. */
+/* Called when a run begins, and when its number of threads changes. */
 SPIPE_API void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
-    const spipe_priv_queue_t *q = p->workers.queues;
-    const unsigned copying = spipe_priv_model_threads(&q[SPIPE_PRIV_FILL]) +
-                             spipe_priv_model_threads(&q[SPIPE_PRIV_DRAIN]);
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        hostcuda_pool_begin(&q[i], spipe_priv_model_threads(&q[i]), copying);
-    }
+    const size_t started = p->workers.num_threads, active = p->workers.active;
+    if (!p->run.states || !spipe_priv_is_modelled()) return;
+    hostcuda_pool_begin(&p->workers, (unsigned)(started < active ? started : active),
+                        spipe_priv_model_copying(p));
 }
 
-SPIPE_API void spipe_priv_model_free(spipe_priv_pipeline_t *p) {
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) hostcuda_pool_end(&p->workers.queues[i]);
+SPIPE_API void spipe_priv_model_threads(spipe_priv_pipeline_t *p) {
+    if (!spipe_priv_is_modelled()) return;
+    hostcuda_pool_threads(&p->workers, (unsigned)p->workers.active, spipe_priv_model_copying(p));
 }
 
-/* Whether batches of these tasks pass one after another: sources, sinks, ordered host stages. */
+/* Seconds that the pool's threads were busy, up to now by the calling thread's clock. */
+SPIPE_API double spipe_priv_model_busy(const spipe_priv_pipeline_t *p) {
+    return 1e-9 * hostcuda_pool_busy(&p->workers);
+}
+
+SPIPE_API void spipe_priv_model_free(spipe_priv_pipeline_t *p) { hostcuda_pool_end(&p->workers); }
+
+/* Whether chunks of these tasks pass one after another: sources, sinks, ordered host stages. */
 SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what, int stage) {
     const spipe_desc_t *d = &p->request.desc;
     int i;
@@ -53,57 +71,57 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
     return 0;
 }
 
-/* Called when a task is posted: says what it waits for, and whether the caller does it. */
-SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+/* Posts a task of the chunk of this order: says what it waits for, and whether the caller does
+   it. */
+SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t order) {
     const size_t depth = p->plan.depth;
-    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
-    const spipe_priv_queue_t *q = p->workers.queues, *before = NULL;
+    const spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
     cudaEvent_t event = NULL;
-    size_t number = 0;
+    size_t before[2] = {SIZE_MAX, SIZE_MAX};
     int callers = p->plan.caller_helps;
-    if (what >= SPIPE_PRIV_NUM_QUEUES) return;
-    if (batch > 0 && spipe_priv_model_in_turn(p, what, stage)) {
-        before = &q[what];
-        number = spipe_priv_task_number(what, stage, batch - 1);
+    if (!spipe_priv_is_modelled()) return;
+    if (order > 0 && spipe_priv_model_in_turn(p, what, stage)) {
+        before[0] = spipe_priv_task_number(what, stage, order - 1);
     }
-    if (what == SPIPE_PRIV_HOST) {
-        event = slot->stage_done[stage];
-    } else if (what == SPIPE_PRIV_DRAIN) {
-        event = slot->out_done;
-    } else if (batch >= depth && p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
-        before = &q[SPIPE_PRIV_DRAIN];
-        number = batch - depth;
-    } else if (batch >= depth) {
-        event = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN ? slot->in_done : slot->out_done;
+    if (what == SPIPE_PRIV_HOST) event = slot->stage_done[stage];
+    if (what == SPIPE_PRIV_DRAIN) event = slot->out_done;
+    if (what == SPIPE_PRIV_FILL && order >= depth) {
+        if (p->route.drains)
+            before[1] = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
+        else
+            event = p->route.until_done ? slot->out_done : slot->in_done;
     }
-    callers &= (what == SPIPE_PRIV_FILL && batch == 0) ||
-               (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
-    hostcuda_task_post(&q[what], spipe_priv_task_number(what, stage, batch), event, before, number,
+    callers &= (what == SPIPE_PRIV_FILL && order == 0) ||
+               (what == SPIPE_PRIV_DRAIN && order + 1 == p->run.num_chunks);
+    hostcuda_task_post(&p->workers, spipe_priv_task_number(what, stage, order), event, before,
                        callers);
 }
 
 SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
-    if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;
-    hostcuda_task_begin(&p->workers.queues[t->what],
-                        spipe_priv_task_number(t->what, t->stage, t->batch));
+    if (t->what == SPIPE_PRIV_TOUCH || !spipe_priv_is_modelled()) return;
+    hostcuda_task_begin(&p->workers, spipe_priv_task_number(t->what, t->stage, t->slot->order));
 }
 
 SPIPE_API void spipe_priv_model_end(void) { hostcuda_task_end(); }
 
 /* Advances the calling thread's clock to the end of a task that it has seen done. */
 SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
-                                      size_t batch) {
-    hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
+                                      size_t order) {
+    if (!spipe_priv_is_modelled()) return;
+    hostcuda_task_await(&p->workers, spipe_priv_task_number(what, stage, order));
 }
 
-/* Whether, on the modelled clock, the slot is filled later than now. */
-SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
-    return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
+/* Whether, on the modelled clock, the slot is filled now; -1 = not known before it really is. */
+SPIPE_API int spipe_priv_model_filled(const spipe_priv_pipeline_t *p, size_t order) {
+    if (!spipe_priv_is_modelled()) return 1;
+    return hostcuda_task_is_done(&p->workers, spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order));
 }
 
-/* Whether that is not known before it was really filled. */
-SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t batch) {
-    return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
+/* Which of these tasks the calling thread goes on with: the first that is done by its clock, or
+   else the one that is done soonest. */
+SPIPE_API size_t spipe_priv_model_first(const spipe_priv_pipeline_t *p, const size_t *numbers,
+                                        size_t num) {
+    return hostcuda_task_first(&p->workers, numbers, num);
 }
 
 /* The calling thread is a new worker, whose calls to CUDA only serve the tasks. */
@@ -124,7 +142,7 @@ SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 
 /* 1: calls to CUDA take no modelled time from here on, 0: they do again. Returns what was. */
 SPIPE_API int spipe_priv_model_pause(int pause) { return hostcuda_unmodelled(pause); }
 
-/* cudaEventQuery without modelled time, because how often workers ask is chance. */
+/* cudaEventQuery without modelled time, because how often threads ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = spipe_priv_model_pause(1);
     const cudaError_t e = cudaEventQuery(event);
@@ -134,9 +152,8 @@ SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
 
 /* When a task was done, in seconds on the clock of spipe_priv_clock; 0 = not known. */
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
-                                     size_t batch, double *begin, double *end) {
-    if (!hostcuda_task_times(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch),
-                             begin, end)) {
+                                     size_t order, double *begin, double *end) {
+    if (!hostcuda_task_times(&p->workers, spipe_priv_task_number(what, stage, order), begin, end)) {
         return 0;
     }
     *begin *= 1e-9;
@@ -148,16 +165,20 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define SPIPE_PRIV_OWN_FIGURES                        ""
 #define SPIPE_PRIV_TOUCH_STEP                         4096
 #define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
+#define spipe_priv_is_modelled()                      0
 #define spipe_priv_clock()                            spipe_priv_seconds()
 #define spipe_priv_query(event)                       cudaEventQuery(event)
 #define spipe_priv_model_run(p)                       ((void)0)
+#define spipe_priv_model_threads(p)                   ((void)0)
+#define spipe_priv_model_busy(p)                      0.0
 #define spipe_priv_model_free(p)                      ((void)0)
-#define spipe_priv_model_post(p, what, stage, batch)  ((void)0)
+#define spipe_priv_model_post(p, what, stage, order)  ((void)0)
 #define spipe_priv_model_begin(p, t)                  ((void)0)
 #define spipe_priv_model_end()                        ((void)0)
-#define spipe_priv_model_await(p, what, stage, batch) ((void)0)
-#define spipe_priv_model_unfilled(p, batch)           0
-#define spipe_priv_model_unsure(p, batch)             0
+#define spipe_priv_model_await(p, what, stage, order) ((void)0)
+#define spipe_priv_model_filled(p, order)             1
+#define spipe_priv_model_first(p, numbers, num)       0
+#define spipe_priv_task_number(what, stage, order)    (order)
 #define spipe_priv_model_started()                    ((void)0)
 #define spipe_priv_model_worker()                     ((void)0)
 #define spipe_priv_model_issuer()                     ((void)0)
@@ -167,11 +188,11 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 SPIPE_API int spipe_priv_model_pause(int pause) { return pause; }
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
-                                     size_t batch, const double *begin, const double *end) {
+                                     size_t order, const double *begin, const double *end) {
     (void)p;
     (void)what;
     (void)stage;
-    (void)batch;
+    (void)order;
     (void)begin;
     (void)end;
     return 0;

@@ -14,7 +14,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request));
     spipe_priv_check_out(p);
     free((void *)p->program.ops);
-    free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
     if (known && before != p->request.device) (void)cudaSetDevice(before);
@@ -23,7 +22,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept) {
-    const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* for freeing */
     p->sync = spipe_priv_sync_create();
@@ -34,10 +32,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    if (shared) {
-        p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
-        if (!p->run.positions) return cudaErrorMemoryAllocation;
-    }
     SPIPE_TRY(spipe_priv_create_slots(p));
     SPIPE_TRY(spipe_priv_create_events(p));
     SPIPE_TRY(spipe_priv_arrange(p));

@@ -1,5 +1,5 @@
 /* ---- 12 execute: streams and events --------------------------------------------------------
-   Which stream carries a batch's copies and stages; making the streams and events of a pipeline.
+   Which stream carries a chunk's copies and stages; making the streams and events of a pipeline.
    Writes spipe_priv_streams_t. */
 enum {
     SPIPE_PRIV_ON_IN,   /* copies in */
@@ -11,17 +11,18 @@ SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
     return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
 }
 
-/* The stream of one kind of work, for a row of the program: all in which schedules differ. */
-SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row,
-                                                   int on) {
+/* The stream of one kind of work, for a slot and the parity of its order: all in which schedules
+   differ. */
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t number,
+                                                   size_t order, int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
-    const int slot = (int)(row % p->plan.depth);
+    const int slot = (int)number;
     const cudaStream_t *streams = p->streams.streams;
     if (p->run.one_stream) return streams[0];
     if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
-    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of batches */
+    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of chunks */
     if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
-    return streams[2 + 2 * chain + (int)(row & 1)];
+    return streams[2 + 2 * chain + (int)(order & 1)];
 }
 
 /* A small run may use cudaStreamPerThread, which saves 10 us, if all stages are replayable. (A
@@ -47,27 +48,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cuda
 /* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
    slot when the call returns, unless the GPU reads such memory by itself. */
 SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
-    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
-           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+    return p->plan.pageable_slots && !p->request.facts.pageable_access && p->route.fills &&
+           !p->route.until_done && !p->route.drains;
 }
 
 /* Whether host threads wait for more than the end of a run. */
 SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
-    int none = p->run.num_batches <= 1 || spipe_priv_read_at_once(p);
+    int none = p->run.num_chunks <= 1 || spipe_priv_read_at_once(p);
     none = none && p->route.num_segments == 1 && !p->route.drains;
     return p->route.host_work && !none;
 }
 
-/* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run
+/* Whether more chunks may come than the plan has: in the next run of a kept pipeline, or in a run
    that several GPUs share. */
 SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
-    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_batch);
+    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_chunk);
 }
 
 /* A run in one stream needs no event, because the stream says when all is done; unless host threads
-   wait for more than that, or more batches may come. */
+   wait for more than that, or more chunks may come; or if this thread shall sleep while it waits. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
-    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
+    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p) ||
+           p->request.desc.blocking;
 }
 
 /* How many events the plan's slots still lack. */
@@ -98,7 +100,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) 
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
+    const int blocking = p->request.desc.blocking;
+    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_priv_make_event(event, blocking));
     p->streams.events[p->streams.num_events++] = *event;
     return cudaSuccess;
 }
@@ -132,9 +135,9 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
    event of each. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
     const size_t most = SPIPE_PRIV_CHECKPOINTS, every = SPIPE_PRIV_CHECKPOINT_EVERY;
-    const size_t recorded = p->run.num_batches / every;
+    const size_t recorded = p->run.num_chunks / every;
     if (p->request.kept || p->request.desc.progress) return most;
-    if (p->route.drains) return 0;
+    if (p->route.host_work) return 0;
     return recorded < most && !spipe_priv_stream_a_slot(&p->plan) ? recorded : most;
 }
 
@@ -142,12 +145,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     const size_t checkpoints = spipe_priv_num_checkpoint_events(p);
     size_t k;
-    if (p->request.kept || (!p->run.one_stream && spipe_priv_has_resident(&p->request.desc))) {
+    if (p->request.kept || p->request.desc.blocking ||
+        (!p->run.one_stream && spipe_priv_has_resident(&p->request.desc))) {
         SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
     }
     if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(p, &s->end));
     for (k = 0; k < checkpoints; ++k) SPIPE_TRY(spipe_priv_new_event(p, &s->checkpoints[k]));
     return cudaSuccess;
+}
+
+/* Waits for a stream; asleep, if the description asks for that. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_sync_stream(const spipe_priv_pipeline_t *p,
+                                                   cudaStream_t stream) {
+    if (!p->request.desc.blocking || !p->streams.sync_event) return cudaStreamSynchronize(stream);
+    SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
+    return cudaEventSynchronize(p->streams.sync_event);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {

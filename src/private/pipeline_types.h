@@ -45,15 +45,7 @@ typedef enum spipe_priv_path {
     SPIPE_PRIV_PATH_ZERO_COPY /* used where it is */
 } spipe_priv_path_t;
 
-/* When a staged slot may be filled again. */
-typedef enum spipe_priv_refill {
-    SPIPE_PRIV_REFILL_NEVER,      /* nothing is filled */
-    SPIPE_PRIV_REFILL_COPIED_IN,  /* when it was copied to the device */
-    SPIPE_PRIV_REFILL_CHUNK_DONE, /* when the stages, which read it in place, are done */
-    SPIPE_PRIV_REFILL_DRAINED     /* when it has also been drained */
-} spipe_priv_refill_t;
-
-/* The steps of a batch. */
+/* The steps of a chunk. */
 typedef enum spipe_priv_step {
     SPIPE_PRIV_STEP_IN,
     SPIPE_PRIV_STEP_OUT,
@@ -66,24 +58,25 @@ enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
-    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
+    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
-    SPIPE_PRIV_GUARD = 256,    /* bytes */
-    SPIPE_PRIV_QUEUE = 512,    /* > tasks that can wait at once: depth x (host stages + 1) */
-    SPIPE_PRIV_POSITIONS = 512 /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
+    SPIPE_PRIV_GUARD = 256, /* bytes */
+    SPIPE_PRIV_MOST_WORKERS = 3 * SPIPE_MAX_THREADS
 };
 
 /* route: paths of buffers, and the stages as steps on streams. Follows from request and plan. */
 typedef struct spipe_priv_route {
     spipe_priv_path_t path[SPIPE_MAX_BUFFERS];
-    spipe_priv_refill_t refill;
-    int drains;          /* 1 = staged slots are drained by host work */
+    int fills;           /* 1 = host work fills slots */
+    int drains;          /* 1 = host work drains them */
+    int until_done;      /* 1 = a slot is free only when its chunk is done, else when it is copied
+                            in, where that is enough */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
     int pageable_copies; /* 1 = CUDA copies pageable memory ... */
     int blocks;          /* ... which blocks, as the GPU cannot read that memory itself */
-    int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
+    int out_blocks;      /* 1 = a chunk's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
     int chain[SPIPE_MAX_STAGES];
@@ -98,7 +91,8 @@ typedef struct spipe_priv_route {
     } steps[SPIPE_PRIV_MAX_STEPS];
 
     int segment_start[SPIPE_MAX_STAGES + 2];
-    size_t stage_distance; /* batches that a segment is issued behind the one before it */
+    unsigned waits[SPIPE_MAX_STAGES + 1]; /* host stages that must end before the next segment */
+    int in_order;                         /* 1 = a stage on the device is ordered */
 } spipe_priv_route_t;
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
@@ -111,17 +105,42 @@ typedef struct spipe_priv_note {
     char text[192];
 } spipe_priv_note_t;
 
-/* One batch's memory, and how far the batch has come. */
+/* What happens to a slot. */
+typedef enum spipe_priv_state {
+    SPIPE_PRIV_EMPTY,
+    SPIPE_PRIV_FILLING,
+    SPIPE_PRIV_FILLED,    /* its next segment can be issued */
+    SPIPE_PRIV_ISSUING,
+    SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
+    SPIPE_PRIV_ON_DEVICE, /* all is issued */
+    SPIPE_PRIV_OUT,       /* it can be drained */
+    SPIPE_PRIV_DRAINING
+} spipe_priv_state_t;
+
+/* In a slot's `waits`: the caller of spipe_next has the chunk. */
+#define SPIPE_PRIV_CALLERS (1u << SPIPE_MAX_STAGES)
+
+/* A chunk's memory, and how far the chunk has come. The states are under the lock; runs without
+   host work take slots in turn and do without states. */
 typedef struct spipe_priv_slot {
-    unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
+    unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the chunk's first element on the device */
     unsigned char *pin_in[SPIPE_MAX_BUFFERS];    /* pinned twin that is filled, or NULL */
     unsigned char *pin_out[SPIPE_MAX_BUFFERS];   /* pinned twin that is drained, or NULL */
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
     cudaEvent_t stage_done[SPIPE_MAX_STAGES]; /* NULL if nothing waits for the stage */
-    size_t filled, drained, whole;            /* 1 + the last batch that was */
-    size_t host_done[SPIPE_MAX_STAGES];
-    spipe_chunk_t view; /* what a stage on the device sees */
+    spipe_priv_state_t state;
+    size_t chunk;                   /* its number in the whole */
+    size_t order;                   /* how many were issued before it in this run */
+    size_t before;                  /* the chunk that was in it and whose end was not seen yet;
+                                       SPIPE_AUTO = none */
+    struct spipe_priv_slot *behind; /* the slot that was issued before it, or NULL */
+    int segment;                    /* the part of the program that is issued next */
+    int used;                       /* 1 = in this run it was issued before */
+    int sunk;                       /* 1 = sinks that are called in order have had the chunk */
+    unsigned waits, reached, busy;  /* host stages that have not left it; those whose work on the
+                                       device has ended; those that run */
+    spipe_chunk_t view;             /* what a stage on the device sees */
 } spipe_priv_slot_t;
 
 /* memory: device and pinned arenas, and the slots laid out in them. */
@@ -158,11 +177,10 @@ typedef struct spipe_priv_streams {
 typedef struct spipe_priv_op {
     cudaStream_t stream;
     cudaEvent_t wait, done; /* or NULL */
-    size_t since;           /* it waits from this batch on */
+    int again;              /* 1 = it waits only if the slot was used before in this run */
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
     int out, num;           /* out: 1 = from the device; num: copies in one call */
-    int counts;             /* what is known to be done after it: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes to the next element of an array; 0 in a slot */
@@ -185,69 +203,59 @@ typedef struct spipe_priv_replay {
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_replay_t;
 
-/* program: the operations of each slot on each of two kernel streams, written down once. */
+/* program: the operations of each slot on each of two kernel streams, written down once. The row of
+   a slot is slot x parities + order % parities. */
 typedef struct spipe_priv_program {
     spipe_priv_op_t *ops;
     size_t capacity;
-    size_t num_rows; /* slots, twice if their number is odd: then slots change streams */
+    size_t parities; /* 2 = a slot may change its kernel streams */
     size_t num_ops;  /* operations in a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
     int one_stream, watched; /* the kind of run it was written for */
     int copies_together;     /* 1 = copies of one direction may go in one call (not in a capture) */
-    int turns;               /* 1 = it gives other runs a turn between two batches */
+    int turns;               /* 1 = it gives other runs a turn between two chunks */
     size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
-                                for each, as the end of a batch says nothing of other slots */
-    size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
-    size_t checkpoint_from;  /* of these batches, the first that records an event */
+                                for each, as the end of a chunk says nothing of other slots */
+    size_t checkpoint_mask;  /* chunks of a checkpoint - 1, a power of two - 1 */
     spipe_priv_replay_t replay;
 } spipe_priv_program_t;
 
-/* Host work for one batch. */
+/* Host work for one chunk. */
 enum {
-    SPIPE_PRIV_DRAIN = 0, /* also the numbers of the queues of each kind, in the order in which a
-                             caller that helps looks at them */
+    SPIPE_PRIV_DRAIN = 0,
     SPIPE_PRIV_FILL,
     SPIPE_PRIV_HOST,
-    SPIPE_PRIV_NUM_QUEUES,
-    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* touch new pinned pages; done by any worker */
+    SPIPE_PRIV_TOUCH /* touch new pinned pages, before the first run */
 };
 
 typedef struct spipe_priv_task {
     int what, stage;
-    size_t batch;
+    size_t chunk; /* TOUCH: the number of the page */
+    spipe_priv_slot_t *slot;
     double began; /* with a timeline only */
 } spipe_priv_task_t;
 
-/* A worker. The worker that parked last is woken first, by a condition of its own: with one
-   condition for all, the thread that signals would at times wait for threads signalled before. */
-typedef struct spipe_priv_worker {
-    spipe_priv_cond_t work;
-    int woken, asleep;              /* flags of a parked worker */
-    int asked;                      /* 1 = it has called CUDA */
-    struct spipe_priv_worker *next; /* next in a list of parked workers */
-} spipe_priv_worker_t;
+/* A thread of a run: the one that called run, or a worker. */
+typedef struct spipe_priv_hand {
+    int caller;
+    int idle;          /* 1 = it is counted as idle */
+    int asks;          /* 1 = it is the one that asks CUDA while it waits */
+    int on_device;     /* 1 = it has made the run's device current */
+    double since;      /* when it began to wait; 0 = it does not */
+    cudaError_t found; /* CUDA's last error on this thread before the run */
+} spipe_priv_hand_t;
 
-/* Tasks of one kind, and the threads that do them. */
-typedef struct spipe_priv_queue {
-    struct spipe_priv_pipeline *pipeline;
-    spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
-    size_t head, num_tasks, num_busy;
-    size_t num_taken;   /* tasks of batches that were begun; counts for one-shot runs only */
-    size_t num_threads; /* started */
-    size_t num_begun;   /* threads that took a worker struct */
-    size_t limit;       /* threads that may take tasks in this run */
-    int polling;        /* 1 = one of them asks CUDA whether the oldest task's copy has ended */
-    double busy_until;  /* for its yields, see spipe_priv_yield */
-    void *threads[SPIPE_MAX_THREADS];
-    spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
-    spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
-    spipe_priv_worker_t *barred;  /* workers beyond the limit, not to be woken for a task */
-} spipe_priv_queue_t;
-
-/* workers: the threads that fill, drain and run host stages. */
+/* workers: the threads that fill, drain, run host stages, and issue. All under the lock. */
 typedef struct spipe_priv_workers {
-    spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
-    void *block; /* memory of the queues' rings and worker structs */
+    void *threads[SPIPE_PRIV_MOST_WORKERS];
+    size_t num_threads;           /* started */
+    size_t active;                /* threads that may take part in this run */
+    size_t planned[3];            /* of each kind, as the plan says: drain, fill, host */
+    size_t taking, idle, asleep;  /* workers that take part; of these, without a task; asleep */
+    int caller_asleep, asker;     /* asker: 1 = an idle thread asks CUDA */
+    unsigned news;                /* changes with every state; read without the lock */
+    spipe_priv_cond_t work, rest; /* idle workers; workers beyond `active` */
+    int made;                     /* 1 = these conditions exist */
     int quit;
     int started;   /* 1 = threads were asked for */
     size_t beside; /* runs that shared the threads at the last start */
@@ -260,6 +268,16 @@ typedef struct spipe_priv_setting {
     size_t chunk, threads; /* elements; threads that fill and drain */
     int replay;
 } spipe_priv_setting_t;
+
+/* steer: what the windows of a run show; see steer.h. */
+typedef struct spipe_priv_steer {
+    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
+    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
+    double began;              /* when it began; 0 = there is none yet */
+    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
+    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
+    double idle_from;          /* their sum when the window began */
+} spipe_priv_steer_t;
 
 /* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
 typedef struct spipe_priv_climb {
@@ -279,17 +297,22 @@ typedef struct spipe_priv_climb {
     int settled, outside;           /* the climb is over; runs in a row of another time since */
 } spipe_priv_climb_t;
 
-/* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
-   others read it without. */
+/* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
-    size_t completed;                    /* batches whose outputs are whole */
-    size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
-    size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* batches whose copies were seen to have ended */
-    size_t reported;                     /* batches reported to the progress callback */
-    size_t num_positions;                /* batches that were handed a position */
-    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that may enter the host stage */
-    size_t host_left[SPIPE_MAX_STAGES];  /* ordered host stages: batches that have left */
+    size_t next;         /* chunks that were given a slot */
+    size_t end;          /* no more than so many are */
+    size_t issued;       /* chunks whose first segment was issued */
+    size_t completed;    /* without states: chunks whose outputs are whole */
+    size_t checkpoints;  /* likewise: checkpoints that were reached */
+    size_t issued_out;   /* likewise: chunks that are issued to their end */
+    size_t reported;     /* chunks reported to the progress callback */
+    size_t touched;      /* pages that were touched, or are being touched, ... */
+    size_t pages;        /* ... of so many */
+    int reading;         /* 1 = a thread reads the sources, in turn */
+    int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
+    size_t busy;         /* threads that do either, or a task */
+    spipe_priv_slot_t *read, *last;   /* the slot that was read into, or issued, last */
+    spipe_priv_slot_t *chosen;        /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
 
 /* How a run ends for its caller. */
@@ -298,13 +321,6 @@ typedef enum spipe_priv_mode {
     SPIPE_PRIV_ENQUEUED,   /* in a stream's order */
     SPIPE_PRIV_CAPTURED    /* into a graph */
 } spipe_priv_mode_t;
-
-/* Whether a run failed. */
-enum {
-    SPIPE_PRIV_NOT_FAILED = 0,
-    SPIPE_PRIV_FAILED,        /* nothing more is issued */
-    SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
-};
 
 /* What the functions of buffers were told of a run. */
 typedef struct spipe_priv_told {
@@ -320,13 +336,15 @@ typedef struct spipe_priv_run {
     cudaError_t resident;   /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;   /* 1 = an enqueued run has not been waited for */
     int ran_now;            /* 1 = an enqueued run ran at once, and wait was not called since */
-    size_t failed;          /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
-    size_t stop_asked;      /* a flag, likewise */
+    size_t failed;          /* a flag, read without the lock */
+    size_t stop_asked;      /* likewise */
     spipe_priv_told_t told; /* likewise */
+    int states;             /* 1 = slots have states: there is host work */
+    int in_turn;            /* 1 = slots are used in turn, and issued in the order of chunks */
+    int shared;             /* 1 = several GPUs share the whole */
     size_t total;           /* elements; SPIPE_AUTO = not known yet */
-    size_t batch_elems, full_batches, num_batches;
-    size_t failed_batch; /* the first batch that failed; SPIPE_AUTO = none */
-    size_t cut_from;     /* num_batches before a failure reduced it; 0 = not reduced */
+    size_t full_chunks, num_chunks;
+    size_t limit;    /* chunks from here on are not worked on: the first that failed */
     size_t moved[2];     /* bytes to the device, bytes from it */
 
     struct {
@@ -335,10 +353,10 @@ typedef struct spipe_priv_run {
     } sources[SPIPE_MAX_BUFFERS];
 
     double began;
-    size_t *positions; /* where batches lie in the whole, where several GPUs share it */
+    cudaError_t found; /* CUDA's last error on the thread that issues, before the run */
 } spipe_priv_run_t;
 
-/* pull: a run whose chunks the caller takes one by one. Batches, counted from its begin. */
+/* pull: a run whose chunks the caller takes one by one, counted from its begin. */
 typedef struct spipe_priv_pull {
     int active;
     size_t issued, taken, released;
@@ -370,6 +388,7 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
+    spipe_priv_steer_t steer;
     spipe_priv_climb_t climb;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
@@ -377,6 +396,7 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     spipe_priv_owner_t owner; /* of a kept pipeline */
+    spipe_priv_hand_t caller; /* the thread that called run */
     spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;

@@ -6,29 +6,18 @@ enum {
     SPIPE_PRIV_OP_COPY,       /* one copy */
     SPIPE_PRIV_OP_CALL,       /* a stage is called */
     SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
-    SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
-    SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_IN_ORDER,   /* wait for the same stage of the chunk that was issued before */
     SPIPE_PRIV_OP_HALO,       /* a copy in with the edges of a halo */
-    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage may begin */
-    SPIPE_PRIV_OP_HOST_END,   /* the calling thread waits until it has ended */
-    SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
+    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage can begin when the work before it has ended */
     SPIPE_PRIV_OP_SYNC,       /* a checked run: wait for the stream, and look at what a stage did */
     SPIPE_PRIV_OP_CHECKED_CALL, /* a checked run: a stage is called, guards around its buffers */
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed if a timeline watches, so that other runs do not ask */
 };
 
-/* What is counted after an operation: in a checked run, when it has waited for a step. */
-enum {
-    SPIPE_PRIV_COUNTS_NOTHING,
-    SPIPE_PRIV_COUNTS_COPIED_IN, /* the slot may be filled again */
-    SPIPE_PRIV_COUNTS_DRAINABLE, /* the slot may be drained */
-    SPIPE_PRIV_COUNTS_WHOLE      /* the batch is whole */
-};
-
 /* Where operations are written to; beyond capacity they are only counted. */
 typedef struct spipe_priv_writer {
     spipe_priv_pipeline_t *p;
-    size_t row, num_ops;
+    size_t number, parity, num_ops; /* of the slot, of its order; operations so far */
     spipe_priv_slot_t *slot;
     spipe_priv_op_t *last; /* the last operation of this step, or NULL */
     spipe_priv_op_t spare;
@@ -54,15 +43,15 @@ SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int wh
     return op;
 }
 
-/* Writes that a stream waits for another's event, from a batch on; not within one stream, which
-   keeps its order. */
+/* Writes that a stream waits for another's event, perhaps only in a slot that was used before; not
+   within one stream, which keeps its order. */
 SPIPE_PRIV_RARE void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                           cudaStream_t other, cudaEvent_t event, size_t since) {
+                                           cudaStream_t other, cudaEvent_t event, int again) {
     spipe_priv_op_t *op;
     if (stream == other) return;
     op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
     op->wait = event;
-    op->since = since;
+    op->again = again;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
@@ -136,35 +125,30 @@ SPIPE_PRIV_RARE void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cu
     }
 }
 
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_writers_stream(const spipe_priv_writer_t *w, int on) {
+    return spipe_priv_stream_for(w->p, w->number, w->parity, on);
+}
+
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
-    return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
+    return spipe_priv_writers_stream(w, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
-    const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
-    const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
-    if (fills) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
-    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, p->plan.depth);
-    if (p->route.drains && p->plan.schedule == SPIPE_ZERO_COPY) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
-    }
+    const cudaStream_t in = spipe_priv_writers_stream(w, SPIPE_PRIV_ON_IN);
+    const cudaStream_t out = spipe_priv_writers_stream(w, SPIPE_PRIV_ON_OUT);
+    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, 1);
     spipe_priv_write_copies(w, 0, in);
-    if (!p->run.one_stream || fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
-    if (!fills) return;
-    spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
-    if (spipe_priv_read_at_once(p)) w->last->counts = SPIPE_PRIV_COUNTS_COPIED_IN;
+    if (!p->run.one_stream || p->route.fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
 }
 
 /* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for
-   the batch before, too. */
+   the chunk before, too. */
 SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = w->p;
-    const size_t before = (w->row + p->program.num_rows - 1) % p->program.num_rows;
     int i;
     if (p->route.after[s] == 0) {
-        spipe_priv_write_wait(w, s, stream, spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN),
+        spipe_priv_write_wait(w, s, stream, spipe_priv_writers_stream(w, SPIPE_PRIV_ON_IN),
                               w->slot->in_done, 0);
     }
     for (i = 0; i < p->request.desc.num_stages; ++i) {
@@ -172,10 +156,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaS
         spipe_priv_write_wait(w, s, stream, spipe_priv_stage_stream(w, i), w->slot->stage_done[i],
                               0);
     }
-    if (p->request.desc.stages[s].ordered) {
-        spipe_priv_write_wait(
-            w, s, stream, spipe_priv_stream_for(p, before, SPIPE_PRIV_ON_CHAIN + p->route.chain[s]),
-            p->memory.slots[before % p->plan.depth].stage_done[s], 1);
+    if (p->request.desc.stages[s].ordered && !p->run.one_stream) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_IN_ORDER, s, stream);
     }
 }
 
@@ -206,18 +188,14 @@ SPIPE_PRIV_RARE void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) 
 
 SPIPE_PRIV_RARE void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
-    spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
     spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].writes, 0, stream);
     spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
-    const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
+    const cudaStream_t out = spipe_priv_writers_stream(w, SPIPE_PRIV_ON_OUT);
     int i;
-    if (p->route.drains && p->plan.schedule != SPIPE_ZERO_COPY) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, out);
-    }
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!(p->route.leaves & SPIPE_BIT(i))) continue;
         spipe_priv_write_wait(w, -1, out, spipe_priv_stage_stream(w, i), w->slot->stage_done[i], 0);
@@ -236,13 +214,6 @@ SPIPE_PRIV_RARE void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     }
 }
 
-SPIPE_PRIV_RARE int spipe_priv_counts_after(const spipe_priv_pipeline_t *p, int step) {
-    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-    if (step == SPIPE_PRIV_STEP_IN && refills) return SPIPE_PRIV_COUNTS_COPIED_IN;
-    if (step != SPIPE_PRIV_STEP_OUT) return SPIPE_PRIV_COUNTS_NOTHING;
-    return p->route.drains ? SPIPE_PRIV_COUNTS_DRAINABLE : SPIPE_PRIV_COUNTS_WHOLE;
-}
-
 SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     spipe_priv_program_t *g = &p->program;
@@ -257,8 +228,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
         w->step = what;
         spipe_priv_write_step(w, s);
         if (!p->request.desc.checked) continue;
-        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on))->counts =
-            spipe_priv_counts_after(p, what);
+        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_writers_stream(w, on));
     }
     g->num_ops = g->step_start[i] = w->num_ops - before;
 }
@@ -276,6 +246,12 @@ SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     return spipe_priv_has_one_call(&p->request);
 }
 
+/* Whether a slot's order may be even and odd, and that makes a difference. */
+SPIPE_PRIV_RARE size_t spipe_priv_parities(const spipe_priv_pipeline_t *p) {
+    if (p->run.one_stream || spipe_priv_stream_a_slot(&p->plan)) return 1;
+    return p->route.host_work || p->plan.depth % 2 != 0 ? 2 : 1;
+}
+
 /* Writes the program for the streams in use. */
 SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
@@ -286,17 +262,18 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
     g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
-               p->route.refill == SPIPE_PRIV_REFILL_NEVER;
+               !p->route.fills;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;
     }
     g->checkpoint_mask = p->request.desc.progress ? 0 : SPIPE_PRIV_CHECKPOINT_EVERY - 1;
-    g->checkpoint_from = g->checkpoint_mask + 1 - g->checkpoint_width;
-    g->num_rows = p->plan.depth << (p->plan.depth % 2);
-    for (w.row = 0; w.row < g->num_rows; ++w.row) {
-        w.slot = &p->memory.slots[w.row % p->plan.depth];
-        spipe_priv_write_row(&w);
+    g->parities = spipe_priv_parities(p);
+    for (w.number = 0; w.number < p->plan.depth; ++w.number) {
+        w.slot = &p->memory.slots[w.number];
+        for (w.parity = 0; w.parity < 2; ++w.parity) {
+            if (g->parities == 2 || (w.number & 1) == w.parity) spipe_priv_write_row(&w);
+        }
         if (w.num_ops > g->capacity) return; /* there is no memory for so many yet */
     }
 }
@@ -310,7 +287,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SERIAL;
     spipe_priv_write_program(p);
     p->run.one_stream = one_stream;
-    num = g->num_ops * g->num_rows; /* all rows have the same number of operations */
+    num = g->num_ops * g->parities * p->plan.depth; /* all rows have as many operations */
     if (num > g->capacity) {
         spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)g->ops, num * sizeof *more);
         if (!more) return cudaErrorMemoryAllocation;

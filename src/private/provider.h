@@ -25,7 +25,7 @@ struct spipe_priv_provider {
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    /* Between two chunks: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
     /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
        became of it; 0: spipe_run must make it, or e and f say why there can be none. */

@@ -20,17 +20,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
+    int early;
     spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
+    early = p->pull.active && p->pull.released < p->run.num_chunks;
+    if (early) spipe_priv_end_at(p, p->pull.released); /* no more slots are filled */
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) {
         p->failure.chunks_whole = p->run.at.completed;
         return;
     }
-    if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
-        spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
-        spipe_priv_stop_calls(p);
-    }
+    if (early && !p->run.failed) spipe_priv_stop_calls(p);
+    if (p->run.states) spipe_priv_work_off(p);
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
     if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
@@ -43,39 +44,95 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_check_out(p);
 }
 
-/* Issues the copies in of the following batches, as long as slots are free and filled. */
+/* The run's error where it has failed at this chunk or before it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_error(spipe_priv_pipeline_t *p, size_t chunk) {
+    cudaError_t e;
+    spipe_priv_lock(p->sync);
+    e = spipe_priv_is_lost(p, chunk) ? p->failure.error : cudaSuccess;
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
+/* Whether the next chunk's slot is filled by a modelled clock, if there is one. */
+SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
+    int filled = 1;
+    while (p->route.fills && !spipe_priv_is_lost(p, p->pull.issued)) {
+        filled = spipe_priv_model_filled(p, p->pull.issued);
+        if (filled >= 0) break;
+        spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
+        if (!spipe_priv_do_one(p, &p->caller)) spipe_priv_rest(p, &p->caller);
+        spipe_priv_unlock(p->sync);
+    }
+    return filled;
+}
+
+/* With states: issues the copies in of the next chunk; waits until its slot is filled, or (waits =
+   0) returns 0 if it is not. */
+SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
+    spipe_priv_hand_t *h = &p->caller;
+    const size_t next = p->pull.issued;
+    spipe_priv_lock(p->sync);
+    for (;;) {
+        spipe_priv_slot_t *s = spipe_priv_issuable(p);
+        if (s) {
+            spipe_priv_have_role(p, h, s);
+            break;
+        }
+        if (!waits || spipe_priv_is_lost(p, next)) break;
+        if (!spipe_priv_has_next(p) && p->run.at.busy == 0) break;
+        spipe_priv_callers_turn(p);
+        if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
+    }
+    spipe_priv_count_idle(p, h, 0);
+    p->pull.issued = p->run.at.issued;
+    spipe_priv_unlock(p->sync);
+    return p->pull.issued > next;
+}
+
+/* Issues the copies in of the following chunks, as long as slots are free and filled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.num_batches) {
-        if (fills && !spipe_priv_is_filled(p, pull->issued)) break;
-        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued));
-        ++pull->issued;
+    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.at.end) {
+        if (!p->run.states)
+            SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
+        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
+            break;
     }
     return cudaSuccess;
 }
 
-/* A stream waits for a batch's copies in. One stream has only one batch under way. */
+/* The slot of a chunk that is held. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_held(spipe_priv_pipeline_t *p, size_t chunk) {
+    spipe_priv_slot_t *s = &p->memory.slots[chunk % p->plan.depth];
+    if (!p->run.states) return s;
+    for (s = p->memory.slots; s->chunk != chunk || s->state != SPIPE_PRIV_ON_HOST;) ++s;
+    return s;
+}
+
+/* A stream waits for a chunk's copies in. One stream has only one chunk under way. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_wait(spipe_priv_pipeline_t *p,
-                                                 const spipe_priv_at_t *at, size_t row,
+                                                 const spipe_priv_slot_t *slot,
                                                  cudaStream_t stream) {
-    cudaEvent_t event = at->slot->in_done;
+    cudaEvent_t event = slot->in_done;
     if (p->run.one_stream) {
         event = p->streams.sync_event;
-        SPIPE_TRY(cudaEventRecord(event, spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_IN)));
+        SPIPE_TRY(cudaEventRecord(event, p->streams.streams[0]));
     }
     return cudaStreamWaitEvent(stream, event, 0);
 }
 
-/* Issues the copies in of the next batch, which may be found to be none. */
+/* Issues the copies in of the next chunk, which may be found to be none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
     if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
-    spipe_priv_stop_at(p, pull->taken);
-    if (pull->issued > pull->taken || pull->taken >= p->run.num_batches) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->taken));
-    if (pull->taken < p->run.num_batches) ++pull->issued;
-    return cudaSuccess;
+    if (pull->issued > pull->taken || pull->taken - pull->released >= p->plan.depth) {
+        return cudaSuccess;
+    }
+    if (p->run.states)
+        (void)spipe_priv_pull_issue(p, 1);
+    else if (pull->taken < p->run.at.end)
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
+    return spipe_priv_pull_error(p, pull->taken);
 }
 
 /* Gives the next chunk to the caller, or ends the run. */
@@ -83,14 +140,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaS
                                                  spipe_chunk_t *chunk) {
     spipe_priv_pull_t *pull = &p->pull;
     spipe_priv_at_t at;
-    size_t row;
-    if (!chunk || pull->taken >= p->run.num_batches) {
+    if (!chunk || pull->taken >= pull->issued) {
         spipe_priv_pull_end(p);
         return p->failure.error;
     }
     SPIPE_TRY(spipe_priv_pull_ahead(p));
-    row = spipe_priv_locate(p, pull->taken, &at);
-    SPIPE_TRY(spipe_priv_pull_wait(p, &at, row, stream));
+    spipe_priv_locate(p, spipe_priv_held(p, pull->taken), &at);
+    SPIPE_TRY(spipe_priv_pull_wait(p, at.slot, stream));
     spipe_priv_view(p, &at, &at.slot->view);
     *chunk = at.slot->view;
     chunk->stream = stream;
@@ -101,13 +157,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaS
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     const int last = p->route.num_steps;
-    spipe_priv_at_t at;
-    const size_t row = spipe_priv_locate(p, p->pull.released, &at);
-    const cudaStream_t out = spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT);
+    const size_t chunk = p->pull.released;
+    spipe_priv_slot_t *slot = spipe_priv_held(p, chunk);
+    const cudaStream_t out =
+        spipe_priv_stream_for(p, (size_t)slot->view.slot, slot->order, SPIPE_PRIV_ON_OUT);
     SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
     SPIPE_TRY(cudaStreamWaitEvent(out, p->streams.sync_event, 0));
-    SPIPE_TRY(spipe_priv_issue_steps(p, last - 1, last, p->pull.released));
-    ++p->pull.released;
+    if (p->run.states) {
+        spipe_priv_lock(p->sync);
+        slot->waits = 0;
+        spipe_priv_have_role(p, &p->caller, slot);
+        spipe_priv_unlock(p->sync);
+        ++p->pull.released;
+        SPIPE_TRY(spipe_priv_pull_error(p, chunk));
+    } else {
+        SPIPE_TRY(spipe_priv_issue_steps(p, last - 1, last, chunk));
+        ++p->pull.released;
+    }
     return spipe_priv_pull_ahead(p);
 }
 
@@ -134,7 +200,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
-    if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
+    if (p->pull.taken < p->run.num_chunks && held < p->plan.depth) return cudaSuccess;
     return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }

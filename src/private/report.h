@@ -9,7 +9,6 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 /* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
-    if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
     if (p->route.blocks) return "little overlaps: CUDA's copies of pageable memory block";
     return "both copy engines and the kernels work at once";
 }
@@ -19,8 +18,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     const spipe_priv_run_t *run = &p->run;
     r->total = run->total == SPIPE_AUTO ? 0 : run->total;
     r->chunks_done = run->at.completed;
-    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : run->num_batches;
-    r->count_done = run->at.completed * run->batch_elems;
+    r->num_chunks = run->num_chunks == SIZE_MAX ? 0 : run->num_chunks;
+    r->count_done = run->at.completed * p->plan.chunk;
     if (r->count_done > run->total) r->count_done = run->total;
     r->bytes_in = run->moved[0];
     r->bytes_out = run->moved[1];
@@ -47,9 +46,9 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     spipe_priv_report_plan(p);
     r->num_stages = p->request.desc.num_stages;
     r->num_streams = p->streams.num;
-    r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
-    r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
-    r->host_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_HOST]);
+    r->fill_threads = spipe_priv_num_workers(p, SPIPE_PRIV_FILL);
+    r->drain_threads = spipe_priv_num_workers(p, SPIPE_PRIV_DRAIN);
+    r->host_threads = spipe_priv_num_workers(p, SPIPE_PRIV_HOST);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;

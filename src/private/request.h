@@ -180,14 +180,14 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(spipe_priv_request_t *
 
 /* Whether set-up counts: a kept pipeline and resources have paid for it. */
 SPIPE_PRIV_RARE int spipe_priv_is_once(const spipe_priv_request_t *r) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch; /* by several GPUs */
+    const int shared = r->desc.hooks && r->desc.hooks->next_chunk; /* by several GPUs */
     return !r->kept && !r->desc.resources && !shared;
 }
 
 /* How many chunks there are; many if their number is not known, or several GPUs share them. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t chunk) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
     if (w->count == SPIPE_AUTO || shared) return SIZE_MAX;
     return w->count == 0 ? 1 : (w->count - 1) / chunk + 1;
 }

@@ -228,7 +228,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     usage->most_pinned_bytes = r->pinned.most;
     usage->threads = r->lending.num_threads;
     for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) usage->streams += r->lending.streams[i].made;
-    usage->events = r->lending.events.made;
+    usage->events = r->lending.events[0].made + r->lending.events[1].made;
     spipe_priv_unlock(r->lending.sync);
     return cudaSuccess;
 }

@@ -52,29 +52,26 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->host_work = 1;
     t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
     t->sequential |= spipe_priv_is_sequential(b);
-    if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
+    t->fills |= spipe_priv_goes_in(b);
     t->drains |= spipe_priv_goes_out(b);
 }
 
-/* If stages read a filled slot in place, or another GPU may need a source's elements again, a slot
-   is filled again only when its batch is done. */
+/* A filled slot is free when it was copied in. But if stages read it in place, if another GPU may
+   need a source's elements again, or if progress is reported, then when its chunk is done. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
-    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
-    int i, until_done = 0;
-    if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
+    const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
+    int i;
+    t->until_done = plan->schedule == SPIPE_ZERO_COPY || r->desc.progress != NULL || shared;
     for (i = 0; i < r->desc.num_buffers; ++i) {
-        until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
-        until_done |= r->desc.buffers[i].on_device;
+        t->until_done |= r->desc.buffers[i].on_device;
     }
-    if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
-    t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                               const spipe_plan_t *plan) {
     int i;
-    t->refill = SPIPE_PRIV_REFILL_NEVER;
+    t->fills = 0;
     t->drains = 0;
     t->host_work = 0;
     t->sequential = 0;
@@ -117,7 +114,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
 }
 
 /* The stages that need an event: those before the copies out, before a stage of another chain or
-   the same stage of the next batch, and host stages. Within a chain the stream keeps the order. */
+   the same stage of the next chunk, and host stages. Within a chain the stream keeps the order. */
 SPIPE_PRIV_RARE unsigned spipe_priv_awaited(const spipe_priv_route_t *t, const spipe_desc_t *d) {
     unsigned awaited = t->leaves;
     int s, j;
@@ -158,6 +155,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     t->num_steps = 0;
     t->num_segments = 1;
     t->segment_start[0] = 0;
+    memset(t->waits, 0, sizeof t->waits);
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
     while (ended) {
         done = spipe_priv_begin_stages(t, d, order, &begun, done);
@@ -165,6 +163,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
             const int s = order[n];
             if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
             if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
+            t->waits[t->num_segments - 2] |= SPIPE_BIT(s);
             ended = 1;
             done |= SPIPE_BIT(s);
             spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
@@ -179,7 +178,9 @@ SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_
     int order[SPIPE_MAX_STAGES] = {0}, i;
     (void)spipe_priv_sort_stages(d, order);
     t->leaves = (1u << d->num_stages) - 1;
+    t->in_order = 0;
     for (i = 0; i < d->num_stages; ++i) {
+        t->in_order |= d->stages[i].ordered && !d->stages[i].host;
         t->after[i] = spipe_priv_stage_deps(d, i);
         t->leaves &= ~t->after[i];
     }
@@ -205,5 +206,4 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
     t->blocks = t->pageable_copies && !r->facts.host_page_tables;
-    t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
 }

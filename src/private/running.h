@@ -1,21 +1,20 @@
 /* ---- 12 execute: a run ---------------------------------------------------------------------
-   From the first batch to the last: begin, issue in the schedule's order, let everything end, count
+   From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
 
-/* How many batches there are, and whether one stream will do. */
+/* How many chunks there are, and whether one stream will do. */
 SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
     const size_t size = p->plan.chunk;
-    const int shared = d->hooks && d->hooks->next_batch;
-    run->batch_elems = size;
+    run->shared = d->hooks && d->hooks->next_chunk;
     run->endless = spipe_priv_endless(d);
     run->total = run->endless ? SPIPE_AUTO : d->count;
-    run->full_batches = run->endless ? 0 : d->count / size;
-    run->num_batches = run->full_batches + (d->count % size != 0);
-    if (run->endless || shared) run->num_batches = SIZE_MAX;
+    run->full_chunks = run->endless ? 0 : d->count / size;
+    run->num_chunks = run->full_chunks + (d->count % size != 0);
+    if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
     run->one_stream = p->plan.schedule == SPIPE_SERIAL;
-    if (run->num_batches <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
+    if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
         run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
 }
@@ -23,65 +22,104 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
 SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     size_t k;
-    if (!p->workers.started) p->sync->single_threaded = p->workers.block == NULL;
+    if (!p->workers.started) p->sync->single_threaded = !p->workers.made;
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = SPIPE_PRIV_NOT_FAILED;
-    run->stop_asked = run->cut_from = 0;
-    run->told.stop = 0;
-    run->resident = cudaErrorNotReady;
-    run->failed_batch = SPIPE_AUTO;
+    p->caller.caller = 1;
+    p->caller.found = run->found = p->visit.found;
     spipe_priv_measure(p);
-    spipe_priv_model_run(p);
     if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
-    memset(&run->at, 0, sizeof run->at);
-    run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
+    SPIPE_PRIV_STORE(run->failed, 0);
+    SPIPE_PRIV_STORE(run->stop_asked, 0);
+    SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
+    run->told.stop = 0;
+    run->resident = cudaErrorNotReady;
+    memset((void *)&run->at, 0, sizeof run->at);
+    run->at.reported = SIZE_MAX;
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
-        slot->filled = slot->drained = slot->whole = 0;
-        memset(slot->host_done, 0, sizeof slot->host_done);
+        spipe_priv_empty(slot, 1);
     }
+    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
+    run->in_turn = !run->states || spipe_priv_is_modelled();
+    run->at.issuing = run->states; /* until residents are copied in */
+    spipe_priv_begin_steering(p);
+    spipe_priv_model_run(p);
+    spipe_priv_unlock(p->sync);
 }
 
+/* The slot of the next chunk, in a run that takes them in turn. NULL: there is no chunk. Several
+   GPUs: asks which it is when the slot is free, so that a slow GPU takes fewer. */
+SPIPE_PRIV_OFTEN spipe_priv_slot_t *spipe_priv_turn(spipe_priv_pipeline_t *p, size_t order) {
+    const size_t depth = p->plan.depth;
+    spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
+    cudaError_t e = cudaSuccess;
+    slot->chunk = order;
+    if (p->run.shared) {
+        if (slot->used) e = cudaEventSynchronize(slot->out_done);
+        if (e != cudaSuccess) (void)cudaGetLastError(); /* the next call returns it, too */
+        if (e == cudaSuccess && slot->used && p->run.at.completed <= slot->order) {
+            p->run.at.completed = slot->order + 1;
+        }
+        slot->chunk = p->request.desc.hooks->next_chunk(p);
+        if (slot->chunk == SPIPE_AUTO) p->run.at.end = order;
+        if (slot->chunk == SPIPE_AUTO) return NULL;
+    }
+    slot->order = order;
+    slot->behind = order > 0 ? &p->memory.slots[(order - 1) % depth] : NULL;
+    p->run.at.issued = order + 1;
+    return slot;
+}
+
+/* After a failure of a run that is waited for, the chunks before are still issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_goes_on(const spipe_priv_pipeline_t *p, cudaError_t e) {
+    return p->run.mode != SPIPE_PRIV_WAITED_FOR || p->run.shared ? e : cudaSuccess;
+}
+
+/* Issues steps from .. last-1 of a chunk, in a run that takes slots in turn. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
-                                                    size_t batch) {
+                                                    size_t order) {
     const spipe_priv_program_t *g = &p->program;
-    const size_t *start = g->step_start;
-    if (batch >= p->run.num_batches) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
-    if (last == p->route.num_steps && batch < p->run.num_batches) {
-        if ((batch & g->checkpoint_mask) >= g->checkpoint_from) {
-            const cudaError_t e = spipe_priv_checkpoint(p, batch);
+    spipe_priv_slot_t *slot = &p->memory.slots[order % p->plan.depth];
+    cudaError_t e;
+    if (order >= p->run.at.end) return cudaSuccess;
+    if (from == 0) slot = spipe_priv_turn(p, order);
+    if (!slot) return cudaSuccess;
+    e = spipe_priv_issue(p, g->step_start[from], g->step_start[last], slot);
+    if (e != cudaSuccess) return spipe_priv_goes_on(p, e);
+    if (last == p->route.num_steps) {
+        slot->used = 1;
+        if ((order & g->checkpoint_mask) == g->checkpoint_mask) {
+            e = spipe_priv_checkpoint(p, order);
             if (e != cudaSuccess) {
-                return spipe_priv_check_step(p, e, -1, batch, "recording its end");
+                e = spipe_priv_check_step(p, e, -1, slot->chunk, "recording its end");
+                return spipe_priv_goes_on(p, e);
             }
         }
-        /* after its checkpoint, which shows that it is whole */
-        if (p->route.drains)
-            spipe_priv_post_drain(p, batch);
-        else
-            p->run.at.issued_out = batch + 1;
+        p->run.at.issued_out = order + 1; /* after its checkpoint, which shows that it is whole */
+        if (p->request.desc.checked && p->run.mode == SPIPE_PRIV_WAITED_FOR)
+            p->run.at.completed = order + 1;
     }
-    if (!p->sync->single_threaded) spipe_priv_poll(p);
+    if (p->provider && !p->sync->single_threaded) p->provider->between(p);
     if (p->request.desc.progress) spipe_priv_report_progress(p);
     return cudaSuccess;
 }
 
-/* Once the run is to stop, no further batch is issued. */
-SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
-    spipe_priv_set(p, &p->run.num_batches, batch);
+/* Once the run is to stop, no further chunk is issued. */
+SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order) {
+    if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
 }
 
-/* Step by step over depth batches at a time. */
+/* Step by step over depth chunks at a time. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t at, k;
     int i;
-    for (at = 0; at < p->run.num_batches; at += depth) {
+    for (at = 0; at < p->run.at.end; at += depth) {
         for (i = 0; i < p->route.num_steps; ++i) {
             for (k = at; k < at + depth; ++k) {
                 if (i == 0) spipe_priv_stop_at(p, k);
@@ -92,30 +130,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-/* Batch by batch. A batch's later segments are issued stage_distance batches after the one before,
-   so that the host stage between them has time while the GPU has work. */
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
-    const spipe_priv_route_t *t = &p->route;
-    const size_t behind = t->stage_distance * (size_t)(t->num_segments - 1);
-    size_t at, back;
-    int s;
-    for (at = 0;; ++at) {
-        spipe_priv_stop_at(p, at);
-        if (at >= p->run.num_batches && at - p->run.num_batches >= behind) break;
-        for (s = 0, back = 0; s < t->num_segments && back <= at; ++s, back += t->stage_distance) {
-            SPIPE_TRY(
-                spipe_priv_issue_steps(p, t->segment_start[s], t->segment_start[s + 1], at - back));
-        }
+/* All chunks of a run without host work. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+    size_t order;
+    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
+    for (order = 0; order < p->run.at.end; ++order) {
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
+        spipe_priv_stop_at(p, order + 1);
     }
     return cudaSuccess;
 }
 
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
-    return p->plan.schedule == SPIPE_BREADTH_FIRST ? spipe_priv_issue_breadth(p)
-                                                   : spipe_priv_issue_depth(p);
-}
-
-/* Copies resident buffers in, before the first batch, or out, after the last one. */
+/* Copies resident buffers in, before the first chunk, or out, after the last one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
                                                      cudaStream_t base) {
     int i;
@@ -139,10 +165,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 
 /* Where a wait for the only stream ends the run, resident buffers are copied out before that wait,
    which is then for both. An error that the copy returns is kept until after the wait: if it is a
-   batch's, the wait reports it with the batch. */
+   chunk's, the wait reports it with the chunk. */
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
-    if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
+    if (!waited || p->run.at.issued == 0 || p->request.desc.progress) return;
     if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
     p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
 }
@@ -197,7 +223,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_default(spipe_priv_streams_t *s, int
 }
 
 /* The run starts after the work that is on the default stream now, as the cudaMemcpy does that it
-   replaces. If host threads copy such an array, this waits for that work. Where all batches begin
+   replaces. If host threads copy such an array, this waits for that work. Where all chunks begin
    with copies in, it is enough that the stream for those waits. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
@@ -219,54 +245,95 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
     return e;
 }
 
-/* Waits until issued work has ended, whatever happened, and counts the batches that are whole. The
-   last copy out of each slot is the end of everything that was issued for whole chunks. */
-SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
-    const size_t depth = p->plan.depth, n = p->run.at.issued_out;
+/* With states: waits for what the host did not have to wait for yet. */
+SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth, n = p->run.at.issued;
     cudaError_t e = cudaSuccess;
     size_t k;
-    spipe_priv_finish_host_work(p);
     for (k = n < depth ? 0 : n - depth; k < n && p->route.drains && !p->run.failed; ++k) {
         spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, k);
     }
-    while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
+    for (k = 0; k < depth && !p->route.drains && e == cudaSuccess; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[(n + k) % depth]; /* the last one last */
+        if (s->used && s->before != SPIPE_AUTO) e = spipe_priv_complete(p, s->out_done, 0);
+    }
+    spipe_priv_lock(p->sync);
+    for (k = 0; k < depth && e == cudaSuccess; ++k) p->memory.slots[k].before = SPIPE_AUTO;
+    p->run.at.completed = spipe_priv_completed(p);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_report_progress(p);
+    spipe_priv_lock(p->sync);
+    p->run.states = 0; /* between runs the plan may change */
+    spipe_priv_unlock(p->sync);
+}
+
+/* Waits until issued work has ended, whatever happened, and counts the chunks that are whole. The
+   last copy out of each slot is the end of everything that was issued for whole chunks. */
+SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth, n = p->run.at.issued_out;
+    const int states = p->run.states;
+    cudaError_t e = cudaSuccess;
+    size_t k;
+    if (states) spipe_priv_let_slots_end(p);
+    while (!states && p->request.desc.progress && p->run.at.completed < n &&
            e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
         spipe_priv_report_progress(p);
     }
-    for (k = n < depth ? 0 : n - depth; k < n && !p->route.drains && e == cudaSuccess; ++k) {
+    for (k = n < depth ? 0 : n - depth; k < n && !states && e == cudaSuccess; ++k) {
         e = spipe_priv_complete(p, p->memory.slots[k % depth].out_done, k + 1 == n ? n : 0);
     }
-    if (p->route.drains) spipe_priv_report_progress(p);
     if (!p->run.failed) return;
     e = cudaSuccess;
     spipe_priv_sync_streams(&p->streams, &e);
     (void)spipe_priv_take_error(p->failure.error);
 }
 
-/* Before the first batch: slots are filled, and resident buffers are on the device. */
+/* Chunks may be worked on from now on. */
+SPIPE_PRIV_RARE void spipe_priv_open(spipe_priv_pipeline_t *p) {
+    size_t k;
+    spipe_priv_lock(p->sync);
+    p->run.at.end = p->run.num_chunks;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const int fills = p->run.states && p->route.fills && k < p->run.at.end;
+        p->memory.slots[k].used = 0;
+        if (fills) spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, k);
+    }
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Before the first chunk: slots are filled, and resident buffers are on the device. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
-    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     cudaError_t e = spipe_priv_follow_default(p);
-    size_t k;
-    for (k = 0; k < p->plan.depth && fills; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
+    spipe_priv_open(p);
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, base);
     if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
         e = spipe_priv_fork(&p->streams, base);
     }
-    if (e == cudaSuccess) return e;
-    return spipe_priv_fail(p, NULL, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    if (e != cudaSuccess) {
+        (void)spipe_priv_fail(p, NULL, e, -1, 0, "starting the run failed: %s",
+                              cudaGetErrorString(e));
+    }
+    spipe_priv_lock(p->sync);
+    p->run.at.issuing = 0;
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+    return e;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
-    if (spipe_priv_start_streams(p) == cudaSuccess && spipe_priv_issue_all(p) == cudaSuccess) {
-        spipe_priv_resident_behind(p);
-    }
+    cudaError_t e = spipe_priv_start_streams(p);
+    if (p->run.states)
+        spipe_priv_work_off(p);
+    else if (e == cudaSuccess)
+        e = spipe_priv_issue_all(p);
+    if (e == cudaSuccess) spipe_priv_resident_behind(p);
     spipe_priv_let_end(p);
 }
 
-/* Before the first batch. An error: the run has failed, and nothing is to be issued. */
+/* Before the first chunk. An error: the run has failed, and nothing is to be issued. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     spipe_failure_t why;
     cudaError_t e;
@@ -279,15 +346,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
 }
 
-/* After the last batch: resident buffers out, and the failure completed. */
+/* After the last chunk: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0;     /* the stop is not why the run ended */
-        if (p->run.cut_from > 0) { /* a worker that ends may read it */
-            spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
-        }
+        spipe_priv_set(p, &p->run.stop_asked, 0); /* the stop is not why the run ended */
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
@@ -297,7 +361,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         e = p->run.resident;
         if (e == cudaErrorNotReady) {
             e = spipe_priv_move_resident(p, 1, base);
-            if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+            if (e == cudaSuccess) e = spipe_priv_sync_stream(p, base);
         }
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;

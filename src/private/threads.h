@@ -132,8 +132,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
-    int late;            /* counts workers that came late to a task, see spipe_priv_park */
+    double busy_until;   /* until then, other programs want every CPU: see spipe_priv_wait_awake */
     long process;        /* that made it */
 };
 
@@ -233,14 +232,16 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for 20 us, which Linux makes about 0.1 ms. select ends a thread that was cancelled, which
-   must not happen in a run. */
-SPIPE_PRIV_RARE void spipe_priv_nap(void) {
+/* Sleeps for so many microseconds, which Linux makes about 0.1 ms more. select ends a thread that was
+   cancelled, which must not happen in a run. */
+SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)
+    (void)us;
     spipe_priv_give_up_cpu();
 #else
-    struct timeval shortest = {0, 20};
+    struct timeval shortest = {0, 0};
     const int cancels = spipe_priv_hold_off_cancel();
+    shortest.tv_usec = us;
     (void)select(0, NULL, NULL, NULL, &shortest);
     spipe_priv_let_cancel(cancels);
 #endif
@@ -251,33 +252,4 @@ SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
     const double began = spipe_priv_seconds();
     spipe_priv_give_up_cpu();
     return spipe_priv_seconds() - began;
-}
-
-/* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
-   take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
-   yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
-   their own threads and took more than twice as long. So this sleeps instead, for 32 times as long
-   as the second yield took. *busy_until is 0 at first, then the end of that time, or of the last
-   long yield. */
-SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
-    const double began = spipe_priv_seconds();
-    double took;
-    if (began < *busy_until) {
-        spipe_priv_nap();
-        return;
-    }
-    took = spipe_priv_timed_yield();
-    if (took > 1e-3) *busy_until = began + (began - *busy_until < 0.1 ? 32.0 : 1.0) * took;
-}
-
-/* Waits awake until *woken is set, for 0.3 ms at most, because a thread that sleeps runs only 22 us
-   after it is woken. Ends early if a yield takes long: then another thread wants this CPU. Returns
-   1 if the thread was without its CPU for more than a millisecond, else 0. */
-SPIPE_PRIV_RARE int spipe_priv_spin(const int *woken) {
-    double waited = 0.0, took = 0.0;
-    while (!SPIPE_PRIV_LOAD(*woken) && took < 20e-6 && waited < 300e-6) {
-        took = spipe_priv_timed_yield();
-        waited += took;
-    }
-    return took > 1e-3;
 }

@@ -132,7 +132,7 @@ SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
 SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
                                                      const spipe_priv_array_t *arrays) {
-    const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
+    const int shared = d->hooks && d->hooks->next_chunk; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);

@@ -59,6 +59,9 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
 
 /* Enqueues a stage's work for one chunk on chunk->stream; does not wait. If it returns anything but
    cudaSuccess, the run stops and returns that. A host stage does the work itself, on host memory.
+   Stages on the GPU are called by one thread at a time. Where host threads fill or drain slots that
+   is not always the same thread (desc.stages_on_caller: the one that called run), and a chunk that
+   is ready may come before an older one, unless a stage is ordered.
    In C++ this function and those below may throw, on any thread: the run ends as after an error,
    and the call that began the run throws the exception again. (Not if this header is compiled as C
    or without exceptions.) These functions must return or throw; they must not be left by longjmp
@@ -229,6 +232,10 @@ typedef struct spipe_desc {
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
                                         others returns cudaErrorNotReady at once (default: 0) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
+    int blocking;         /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
+                             use no CPU; it may take longer (default: 0) */
+    int stages_on_caller; /* 1 = stages on the GPU are called by the thread that called run and by
+                             no other (default: 0) */
     int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */
     spipe_devices_t devices;           /* (default: the current one) */

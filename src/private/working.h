@@ -1,0 +1,341 @@
+/* ---- 12 execute: what the threads of a run do -----------------------------------------------
+   Each thread does what is ready: it issues a slot, asks CUDA what has ended, or does a task.
+   Issuing is a role that one thread has at a time. Writes the states of slots. */
+
+/* A slot's chunk has left it, or is on the device and needs the slot no more: then its end is known
+   when the slot's next chunk is copied in. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_slot_t *s, int whole) {
+    s->before = whole ? SPIPE_AUTO : s->chunk;
+    s->state = SPIPE_PRIV_EMPTY;
+}
+
+/* All of a slot's operations have ended that the host waits for. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_arrived(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    if (p->route.drains)
+        s->state = SPIPE_PRIV_OUT;
+    else
+        spipe_priv_empty(s, p->route.until_done || p->request.desc.checked);
+}
+
+/* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
+   1). Returns whether there was news. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_ask_about(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
+                                         int hosts) {
+    cudaEvent_t event = NULL;
+    cudaError_t e;
+    int stage, reached;
+    spipe_priv_slot_t *s = spipe_priv_next_asked(p, hosts, &event, &stage);
+    if (!s) return 0;
+    p->run.at.asking = 1;
+    ++p->run.at.busy;
+    spipe_priv_unlock(p->sync);
+    if (!h->caller && !h->on_device) (void)cudaSetDevice(p->request.device); /* not device 0 */
+    h->on_device = 1;
+    e = spipe_priv_query(event);
+    reached = spipe_priv_reached(e);
+    if (!reached && e != cudaErrorNotReady) {
+        (void)spipe_priv_check_step(p, e, -1, s->chunk, "a stage or copy (a checked run tells "
+                                                        "which)");
+    }
+    spipe_priv_lock(p->sync);
+    p->run.at.asking = 0;
+    --p->run.at.busy;
+    if (reached && stage >= 0) s->reached |= SPIPE_BIT(stage);
+    if (reached && stage < 0) spipe_priv_arrived(p, s);
+    if (reached || e != cudaErrorNotReady || spipe_priv_is_over(p)) spipe_priv_tell(p);
+    return reached || e != cudaErrorNotReady;
+}
+
+/* Whether this thread asks now: one that waits does so for all, as long as it waits. */
+SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    if (p->workers.asker && !h->asks) return 0;
+    if (!h->caller && !spipe_priv_workers_call(p)) return 0;
+    return spipe_priv_ask_about(p, h, 0) || spipe_priv_ask_about(p, h, 1);
+}
+
+/* Does a task that next_task found. Called with the lock held, which is given back meanwhile. */
+SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    spipe_priv_slot_t *s = t->slot;
+    int goes_on;
+    ++p->run.at.busy;
+    switch (t->what) {
+    case SPIPE_PRIV_FILL:
+        spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLING);
+        p->run.at.reading = spipe_priv_reads_in_turn(p);
+        break;
+    case SPIPE_PRIV_DRAIN: s->state = SPIPE_PRIV_DRAINING; break;
+    case SPIPE_PRIV_HOST: s->busy |= SPIPE_BIT(t->stage); break;
+    default: ++p->run.at.touched; break;
+    }
+    if (!p->request.kept && spipe_priv_is_worked_off(p) && p->workers.made) {
+        spipe_priv_cond_broadcast(&p->workers.work); /* they end while this is done */
+        spipe_priv_cond_broadcast(&p->workers.rest);
+    }
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+    goes_on = spipe_priv_do_task(p, t);
+    spipe_priv_lock(p->sync);
+    --p->run.at.busy;
+    if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
+        s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
+    } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
+        spipe_priv_empty(s, 1);
+    } else if (t->what == SPIPE_PRIV_HOST) {
+        s->waits &= ~SPIPE_BIT(t->stage);
+        if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
+    }
+    spipe_priv_tell(p);
+}
+
+/* After a chunk's last operation. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    const int waits = p->route.drains || p->route.until_done || p->route.fills;
+    if (p->route.drains) spipe_priv_model_post(p, SPIPE_PRIV_DRAIN, -1, s->order);
+    if (p->route.fills && s->order + p->plan.depth < p->run.at.end) {
+        spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
+    }
+    if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
+        spipe_priv_empty(s, p->request.desc.checked);
+    else if (p->request.desc.checked)
+        spipe_priv_arrived(p, s);
+    else
+        s->state = SPIPE_PRIV_ON_DEVICE;
+}
+
+/* A slot's segment is issued: it goes on to host stages, or to the device alone. Called with the
+   lock held. */
+SPIPE_PRIV_RARE void spipe_priv_segment_issued(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    int i;
+    s->used = 1;
+    if (p->pull.active && s->segment++ == 0) {
+        s->waits = SPIPE_PRIV_CALLERS;
+        s->state = SPIPE_PRIV_ON_HOST;
+        return;
+    }
+    s->segment += !p->pull.active;
+    if (s->segment >= p->route.num_segments) {
+        spipe_priv_all_issued(p, s);
+        return;
+    }
+    s->waits = p->route.waits[s->segment - 1];
+    s->reached = p->request.desc.checked ? s->waits : 0;
+    s->state = SPIPE_PRIV_ON_HOST;
+    for (i = 0; i < p->request.desc.num_stages; ++i) {
+        if (s->waits & SPIPE_BIT(i)) spipe_priv_model_post(p, SPIPE_PRIV_HOST, i, s->order);
+    }
+}
+
+/* On a modelled clock the thread that issues waits until what it needs is done. */
+SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spipe_priv_slot_t *s) {
+    const size_t order = s->order, depth = p->plan.depth;
+    int i;
+    if (!spipe_priv_is_modelled()) return;
+    if (s->segment == 0) {
+        if (p->route.drains && order >= depth) {
+            spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, order - depth);
+        }
+        if (p->route.fills) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, order);
+    }
+    for (i = 0; i < p->request.desc.num_stages && s->segment > 0; ++i) {
+        if (p->route.waits[s->segment - 1] & SPIPE_BIT(i)) {
+            spipe_priv_model_await(p, SPIPE_PRIV_HOST, i, order);
+        }
+    }
+}
+
+/* Takes the slots that are issued together: one; breadth-first, all that can be. Called with the
+   lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
+                                         spipe_priv_slot_t **all) {
+    const size_t most = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth
+                                                                                   : 1;
+    size_t num = 0;
+    for (; s && num < most; s = spipe_priv_issuable(p)) {
+        if (num > 0 && s->segment != all[0]->segment) break;
+        if (s->state == SPIPE_PRIV_EMPTY) spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLED);
+        s->state = SPIPE_PRIV_ISSUING;
+        if (s->segment == 0) {
+            s->order = p->run.in_turn ? s->order : p->run.at.issued;
+            s->behind = p->run.at.last;
+            p->run.at.last = s;
+            ++p->run.at.issued;
+        }
+        all[num++] = s;
+    }
+    return num;
+}
+
+/* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
+SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
+                                            size_t num) {
+    const int segment = all[0]->segment, *start = p->route.segment_start;
+    int last = start[segment + 1], from = start[segment], i;
+    cudaError_t e;
+    size_t k;
+    if (p->pull.active) { /* copies in, then copies out */
+        from = segment == 0 ? 0 : p->route.num_steps - 1;
+        last = from + (segment == 0 ? p->route.num_steps - 1 : 1);
+    }
+    for (k = 0; k < num && p->run.shared && !p->route.fills && segment == 0; ++k) {
+        (void)spipe_priv_ask_chunk(p, all[k]); /* if there is none, the slot is empty again */
+    }
+    for (i = num == 1 ? last : from + 1; i <= last; ++i) {
+        for (k = 0; k < num; ++k) {
+            if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk))
+                continue;
+            e = spipe_priv_issue(p, p->program.step_start[num == 1 ? from : i - 1],
+                                 p->program.step_start[i], all[k]);
+            if (e == cudaSuccess || spipe_priv_is_lost(p, all[k]->chunk)) continue;
+            spipe_priv_lock(p->sync);
+            spipe_priv_end_at(p, all[k]->chunk);
+            spipe_priv_unlock(p->sync);
+        }
+    }
+}
+
+/* Has the role of issuing for a slot. Called with the lock held, which is given back meanwhile. */
+SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
+                                          spipe_priv_slot_t *s) {
+    spipe_priv_slot_t *all[SPIPE_MAX_DEPTH];
+    const size_t num = spipe_priv_gather(p, s, all);
+    size_t k;
+    p->run.at.issuing = 1;
+    ++p->run.at.busy;
+    if (spipe_priv_is_modelled()) {
+        spipe_priv_unlock(p->sync);
+        for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
+        spipe_priv_lock(p->sync);
+    }
+    spipe_priv_watch(p, 0);
+    spipe_priv_unlock(p->sync);
+    if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
+    h->on_device = 1;
+    p->run.found = h->found;
+    spipe_priv_issue_slots(p, all, num);
+    spipe_priv_lock(p->sync);
+    for (k = 0; k < num; ++k) {
+        if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk)) continue;
+        spipe_priv_segment_issued(p, all[k]);
+    }
+    p->run.at.chosen = NULL;
+    spipe_priv_watch(p, 1);
+    p->run.at.issuing = 0;
+    --p->run.at.busy;
+    spipe_priv_tell(p);
+}
+
+/* On a modelled clock, breadth-first: whether all slots are filled that are issued together. */
+SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
+    const int all = p->plan.schedule == SPIPE_BREADTH_FIRST;
+    size_t k;
+    for (k = 0; k < p->plan.depth && all; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state == SPIPE_PRIV_FILLED || !spipe_priv_has_next(p)) continue;
+        if (s->state != SPIPE_PRIV_EMPTY || p->route.fills) return 0;
+    }
+    return 1;
+}
+
+/* What a slot that may be issued next waits for on a modelled clock. 0: it is not one of those. */
+SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spipe_priv_slot_t *s,
+                                            size_t *number) {
+    const size_t order = p->run.at.issued, depth = p->plan.depth;
+    const int filled = s->state == SPIPE_PRIV_FILLED || s->state == SPIPE_PRIV_FILLING;
+    int stage = SPIPE_MAX_STAGES - 1;
+    *number = SIZE_MAX; /* nothing */
+    if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
+        if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
+        if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
+        if (p->route.fills)
+            *number = spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order);
+        else if (p->route.drains && order >= depth)
+            *number = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
+        return 1;
+    }
+    if (!spipe_priv_is_taken(p, s) || (!filled && s->state != SPIPE_PRIV_ON_HOST)) return 0;
+    while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
+    *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
+    return 1;
+}
+
+/* On a modelled clock: the slot that is issued next, if it can really be. Of several, the oldest
+   that is ready by the clock, or else the one that is ready soonest. */
+SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
+    spipe_priv_slot_t *all[SPIPE_MAX_DEPTH], *s = p->run.at.chosen;
+    const size_t depth = p->plan.depth;
+    size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
+    if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
+    for (k = 1; k <= depth && !s; ++k) { /* the next chunk's slot comes last */
+        spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];
+        if (spipe_priv_is_candidate(p, o, &numbers[num])) all[num++] = o;
+    }
+    if (!s && num == 0) return NULL;
+    if (!s && num > 1 && p->workers.num_threads > 0) {
+        p->run.at.issuing = 1;
+        spipe_priv_unlock(p->sync); /* the model may wait for a worker */
+        k = spipe_priv_model_first(p, numbers, num);
+        spipe_priv_lock(p->sync);
+        p->run.at.issuing = 0;
+        s = all[k];
+    }
+    if (!s) s = all[num - 1];
+    p->run.at.chosen = s;
+    if (s->state == SPIPE_PRIV_FILLED && !spipe_priv_is_lost(p, s->chunk)) return s;
+    if (s->state == SPIPE_PRIV_EMPTY && !p->route.fills) return spipe_priv_free_slot(p);
+    if (spipe_priv_is_lost(p, s->chunk)) p->run.at.chosen = NULL;
+    return NULL;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    spipe_priv_slot_t *s = NULL;
+    spipe_priv_task_t t;
+    if ((h->caller || spipe_priv_workers_issue(p)) && !p->pull.active && !p->run.at.issuing) {
+        s = p->run.states && p->run.in_turn ? spipe_priv_choose(p) : spipe_priv_issuable(p);
+    }
+    if (s) {
+        spipe_priv_count_idle(p, h, 0);
+        spipe_priv_have_role(p, h, s);
+        return 1;
+    }
+    if (spipe_priv_ask(p, h)) return 1;
+    if (!spipe_priv_next_task(p, &t) || (h->caller && !spipe_priv_caller_does(p, &t))) return 0;
+    spipe_priv_count_idle(p, h, 0);
+    spipe_priv_take_task(p, &t);
+    return 1;
+}
+
+/* What the caller does in each turn of its loop besides: the provider's part, and progress. Called
+   with the lock held, which is given back meanwhile. */
+SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
+    const int reports = p->request.desc.progress && spipe_priv_completed(p) != p->run.at.reported;
+    if (!p->provider && !reports) return;
+    spipe_priv_unlock(p->sync);
+    if (p->provider) p->provider->between(p);
+    if (reports) spipe_priv_report_progress(p);
+    spipe_priv_lock(p->sync);
+}
+
+/* The caller works until all is over. */
+SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
+    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_lock(p->sync);
+    while (!spipe_priv_is_over(p)) {
+        if (p->run.states) spipe_priv_callers_turn(p);
+        if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
+    }
+    spipe_priv_count_idle(p, h, 0);
+    spipe_priv_unlock(p->sync);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
+    const size_t page = SPIPE_PRIV_TOUCH_PAGE;
+    p->run.states = 0;
+    p->caller.caller = 1;
+    spipe_priv_start_workers(p);
+    spipe_priv_lock(p->sync);
+    p->run.at.touched = 0;
+    p->run.at.pages = (p->memory.pinned_bytes + page - 1) / page;
+    spipe_priv_tell(p);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_work_off(p);
+}
