@@ -1207,12 +1207,11 @@ typedef struct spipe_resources_in_use {
 
     Calls that come again: from the second one on, calls of spipe_run that ask for the same are
     run by a kept pipeline that the resources hold between calls, so they end as fast as such a
-    pipeline does. From the ninth on, as far as no other run is under way, they try a few
-    candidates in turn, so chunks may differ from call to call, and then take the fastest. Calls
-    ask for the same if the number of elements, the buffers' sizes and kinds of memory, the
+    pipeline does. Each is made as a first run is, because other runs beside them change the times.
+    Calls ask for the same if the number of elements, the buffers' sizes and kinds of memory, the
     functions of the stages and what the description fixes are; arrays and user pointers may be
-    others. The 32 that were last used are held. Checked runs, those with a timeline or costs of
-    their own, and SPIPE_STAGING_REGISTER are set up by themselves.
+    others. The 32 that were last used are held. Checked runs, those with a timeline, and
+    SPIPE_STAGING_REGISTER are set up by themselves.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an
@@ -4700,7 +4699,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
 }
 
 /* Slots: one for each thread and those that are being copied; an even number, because chunks
-   alternate between two kernel streams; no more than there are chunks. */
+   alternate between two kernel streams; no more than there are chunks. A kept pipeline may have
+   more, unless each would hold the whole. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -4713,6 +4713,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     if (r->desc.schedule == SPIPE_SERIAL) return 1;
     if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
     if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
+    if (r->desc.depth == SPIPE_AUTO && chunks == 1) return 1;
     if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
     return depth < chunks || r->kept ? depth : chunks;
 }

@@ -49,12 +49,11 @@ typedef struct spipe_resources_in_use {
 
     Calls that come again: from the second one on, calls of spipe_run that ask for the same are
     run by a kept pipeline that the resources hold between calls, so they end as fast as such a
-    pipeline does. From the ninth on, as far as no other run is under way, they try a few
-    candidates in turn, so chunks may differ from call to call, and then take the fastest. Calls
-    ask for the same if the number of elements, the buffers' sizes and kinds of memory, the
+    pipeline does. Each is made as a first run is, because other runs beside them change the times.
+    Calls ask for the same if the number of elements, the buffers' sizes and kinds of memory, the
     functions of the stages and what the description fixes are; arrays and user pointers may be
-    others. The 32 that were last used are held. Checked runs, those with a timeline or costs of
-    their own, and SPIPE_STAGING_REGISTER are set up by themselves.
+    others. The 32 that were last used are held. Checked runs, those with a timeline, and
+    SPIPE_STAGING_REGISTER are set up by themselves.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an
