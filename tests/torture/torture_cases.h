@@ -18,7 +18,7 @@ enum {
     SHAPE_DIAMOND, /* one stage, two side by side, one that joins them, by names */
     SHAPE_PLACED, /* positioned source -> positioned sink and sink in order, with a state; arrays */
     SHAPE_EITHER, /* source in order -> positioned sink, positioned source -> sink in order */
-    SHAPE_SMALL   /* chunks so small that several travel together */
+    SHAPE_SMALL   /* chunks of two elements */
 };
 
 enum {
