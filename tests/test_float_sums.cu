@@ -48,7 +48,7 @@ static void test_schedule(spipe_schedule_t schedule, const pipe_array_t *in) {
     SPIPE_CHECK_RUN(&d, NULL);
     same &= memcmp(&total, &wanted, sizeof total) == 0;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    for (k = 0; k < 12; ++k) { /* it compares candidates meanwhile */
+    for (k = 0; k < 12; ++k) { /* it climbs meanwhile */
         total = -1.0f;
         SPIPE_CHECK(spipe_pipeline_run(p, NULL));
         same &= memcmp(&total, &wanted, sizeof total) == 0;

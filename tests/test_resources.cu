@@ -906,7 +906,7 @@ static void test_failures(void) {
                 world_t w;
                 world_new(&w, r, (kind_t)kind, COUNT);
                 w.d.chunk = 1000;
-                w.d.depth = 4; /* or several chunks were one batch */
+                w.d.depth = 4;
                 w.fail_at = 3;
                 w.throws = throws;
                 if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));

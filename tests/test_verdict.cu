@@ -10,7 +10,7 @@
 #endif
 
 enum {
-    N = 8 << 20, /* chunks of 2 MiB: copies long enough to show what overlaps, and not batched */
+    N = 8 << 20, /* chunks of 2 MiB: copies long enough to show what overlaps */
     CHUNKS = 16,
     CHUNK = N / CHUNKS,
     ROOM = 4096

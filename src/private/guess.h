@@ -126,7 +126,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
 }
 
 /* Slots: one for each thread and those that are being copied; an even number, because chunks
-   alternate between two kernel streams; no more than there are chunks. */
+   alternate between two kernel streams; no more than there are chunks. A kept pipeline may have
+   more, unless each would hold the whole. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -139,6 +140,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     if (r->desc.schedule == SPIPE_SERIAL) return 1;
     if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
     if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
+    if (r->desc.depth == SPIPE_AUTO && chunks == 1) return 1;
     if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
     return depth < chunks || r->kept ? depth : chunks;
 }

@@ -209,9 +209,9 @@ typedef struct files_work {
 
 static __global__ void files_kernel(files_work_t w) {
     for (size_t e = 0; e < w.count; ++e) {
-        for (size_t o = 0; o <= w.num_outs; ++o) {
+        for (size_t o = 0; o < w.num_outs + (w.given != NULL); ++o) {
             unsigned char *to = o < w.num_outs ? w.out[o] + e * w.out_elem[o] : w.given + e;
-            const size_t bytes = o < w.num_outs ? w.out_elem[o] : w.given != NULL;
+            const size_t bytes = o < w.num_outs ? w.out_elem[o] : 1;
             for (size_t k = 0; k < bytes; ++k) {
                 unsigned sum = (unsigned)((w.first + e) * 3 + k);
                 for (size_t i = 0; i < w.num_ins; ++i) {

@@ -18,7 +18,7 @@ enum {
     SHAPE_DIAMOND, /* one stage, two side by side, one that joins them, by names */
     SHAPE_PLACED, /* positioned source -> positioned sink and sink in order, with a state; arrays */
     SHAPE_EITHER, /* source in order -> positioned sink, positioned source -> sink in order */
-    SHAPE_SMALL   /* chunks so small that several travel together */
+    SHAPE_SMALL   /* chunks of two elements */
 };
 
 enum {
@@ -106,8 +106,7 @@ static const torture_case_t torture_cases[] = {
     {"stages in a graph", SHAPE_DIAMOND, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 0, 0},
     {"stages in a graph, breadth first, kept", SHAPE_DIAMOND, WAY_KEPT, SPIPE_BREADTH_FIRST, T_COPY,
      FUZZ_PINNED, 0, 3, 0, 0},
-    {"batches of small chunks", SHAPE_SMALL, WAY_KEPT, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0,
-     T_AUTO, 0, 0},
+    {"small chunks", SHAPE_SMALL, WAY_KEPT, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, T_AUTO, 0, 0},
     {"enqueued", SHAPE_MAP, WAY_ENQUEUED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 0, 0},
     {"enqueued, carry", SHAPE_CARRY, WAY_ENQUEUED, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PINNED, 0, 3, 0,
      0},
