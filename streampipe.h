@@ -5149,6 +5149,7 @@ typedef struct spipe_priv_hand {
     int idle;          /* 1 = it is counted as idle */
     int asks;          /* 1 = it is the one that asks CUDA while it waits */
     int on_device;     /* 1 = it has made the run's device current */
+    unsigned seen;     /* the news that it knows */
     double since;      /* when it began to wait; 0 = it does not */
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;
@@ -6329,6 +6330,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p) {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
+    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_LONG_RUN * p->workers.num_threads;
 }
 
@@ -7672,6 +7674,13 @@ SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_ha
     h->since = 0.0;
 }
 
+/* A thread begins to look for what it can do: if news come while it does, without the lock, it looks
+   again before it waits. Always returns 1. */
+SPIPE_PRIV_RARE int spipe_priv_look_anew(const spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    h->seen = p->workers.news;
+    return 1;
+}
+
 /* One turn of waiting, for a thread that has nothing to do: awake for as long as a wait usually
    takes, then asleep; one thread sleeps in naps while only the GPU can bring news. Called with the
    lock held. */
@@ -7680,6 +7689,7 @@ SPIPE_PRIV_RARE void spipe_priv_rest(spipe_priv_pipeline_t *p, spipe_priv_hand_t
     const double now = spipe_priv_seconds();
     const int may_ask = h->caller || spipe_priv_workers_call(p);
     const int asks = spipe_priv_asks(p);
+    if (w->news != h->seen) return; /* something came while it looked, without the lock */
     if (h->since <= 0.0) h->since = now;
     if (!w->asker && may_ask && asks) w->asker = h->asks = 1;
     if (!p->request.desc.blocking && now >= p->sync->busy_until &&
@@ -7718,7 +7728,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     if (!p->provider) spipe_priv_stay_on_node(p->request.facts.numa_node); /* lent ones are there */
     spipe_priv_lock(p->sync);
     ++w->taking;
-    while (!spipe_priv_worker_ends(p)) {
+    while (spipe_priv_look_anew(p, &h) && !spipe_priv_worker_ends(p)) {
         if (w->taking > w->active) {
             spipe_priv_count_idle(p, &h, 0);
             --w->taking;
@@ -9217,17 +9227,18 @@ SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
 
 /* A slot's chunk has left it, or is on the device and needs the slot no more: then its end is known
    when the slot's next chunk is copied in. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_slot_t *s, int whole) {
+SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s, int whole) {
     s->before = whole ? SPIPE_AUTO : s->chunk;
     s->state = SPIPE_PRIV_EMPTY;
+    p->run.at.completed = spipe_priv_completed(p);
 }
 
 /* All of a slot's operations have ended that the host waits for. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_arrived(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+SPIPE_PRIV_RARE void spipe_priv_arrived(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     if (p->route.drains)
         s->state = SPIPE_PRIV_OUT;
     else
-        spipe_priv_empty(s, p->route.until_done || p->request.desc.checked);
+        spipe_priv_empty(p, s, p->route.until_done || p->request.desc.checked);
 }
 
 /* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
@@ -9292,7 +9303,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
     } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
-        spipe_priv_empty(s, 1);
+        spipe_priv_empty(p, s, 1);
     } else if (t->what == SPIPE_PRIV_HOST) {
         s->waits &= ~SPIPE_BIT(t->stage);
         if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
@@ -9308,7 +9319,7 @@ SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_
         spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
     }
     if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
-        spipe_priv_empty(s, p->request.desc.checked);
+        spipe_priv_empty(p, s, p->request.desc.checked);
     else if (p->request.desc.checked)
         spipe_priv_arrived(p, s);
     else
@@ -9414,6 +9425,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     size_t k;
     p->run.at.issuing = 1;
     ++p->run.at.busy;
+    spipe_priv_tell(p); /* another may have to ask CUDA now */
     if (spipe_priv_is_modelled()) {
         spipe_priv_unlock(p->sync);
         for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
@@ -9485,6 +9497,8 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
+        spipe_priv_count_idle(p, &p->caller, 0);
+        spipe_priv_tell(p); /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
@@ -9532,7 +9546,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
     spipe_priv_hand_t *h = &p->caller;
     spipe_priv_lock(p->sync);
-    while (!spipe_priv_is_over(p)) {
+    while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
         if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
     }
@@ -9597,8 +9611,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     memset((void *)&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
     for (k = 0; k < p->plan.depth; ++k) {
-        spipe_priv_slot_t *slot = &p->memory.slots[k];
-        spipe_priv_empty(slot, 1);
+        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
+        p->memory.slots[k].before = SPIPE_AUTO;
     }
     run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
     run->in_turn = !run->states || spipe_priv_is_modelled();
@@ -10929,8 +10943,9 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
         filled = spipe_priv_model_filled(p, p->pull.issued);
         if (filled >= 0) break;
         spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
-        if (!spipe_priv_do_one(p, &p->caller)) spipe_priv_rest(p, &p->caller);
+        filled = spipe_priv_do_one(p, &p->caller);
         spipe_priv_unlock(p->sync);
+        if (!filled) spipe_priv_nap(SPIPE_PRIV_NAP_US); /* the model has no patience for ever */
     }
     return filled;
 }
@@ -10941,7 +10956,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     spipe_priv_hand_t *h = &p->caller;
     const size_t next = p->pull.issued;
     spipe_priv_lock(p->sync);
-    for (;;) {
+    while (spipe_priv_look_anew(p, h)) {
         spipe_priv_slot_t *s = spipe_priv_issuable(p);
         if (s) {
             spipe_priv_have_role(p, h, s);

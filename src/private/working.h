@@ -4,17 +4,18 @@
 
 /* A slot's chunk has left it, or is on the device and needs the slot no more: then its end is known
    when the slot's next chunk is copied in. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_slot_t *s, int whole) {
+SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s, int whole) {
     s->before = whole ? SPIPE_AUTO : s->chunk;
     s->state = SPIPE_PRIV_EMPTY;
+    p->run.at.completed = spipe_priv_completed(p);
 }
 
 /* All of a slot's operations have ended that the host waits for. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_arrived(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+SPIPE_PRIV_RARE void spipe_priv_arrived(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     if (p->route.drains)
         s->state = SPIPE_PRIV_OUT;
     else
-        spipe_priv_empty(s, p->route.until_done || p->request.desc.checked);
+        spipe_priv_empty(p, s, p->route.until_done || p->request.desc.checked);
 }
 
 /* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
@@ -79,7 +80,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
     } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
-        spipe_priv_empty(s, 1);
+        spipe_priv_empty(p, s, 1);
     } else if (t->what == SPIPE_PRIV_HOST) {
         s->waits &= ~SPIPE_BIT(t->stage);
         if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
@@ -95,7 +96,7 @@ SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_
         spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
     }
     if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
-        spipe_priv_empty(s, p->request.desc.checked);
+        spipe_priv_empty(p, s, p->request.desc.checked);
     else if (p->request.desc.checked)
         spipe_priv_arrived(p, s);
     else
@@ -201,6 +202,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     size_t k;
     p->run.at.issuing = 1;
     ++p->run.at.busy;
+    spipe_priv_tell(p); /* another may have to ask CUDA now */
     if (spipe_priv_is_modelled()) {
         spipe_priv_unlock(p->sync);
         for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
@@ -272,6 +274,8 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
+        spipe_priv_count_idle(p, &p->caller, 0);
+        spipe_priv_tell(p); /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
@@ -319,7 +323,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
     spipe_priv_hand_t *h = &p->caller;
     spipe_priv_lock(p->sync);
-    while (!spipe_priv_is_over(p)) {
+    while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
         if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
     }
