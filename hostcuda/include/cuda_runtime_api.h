@@ -722,7 +722,7 @@ void hostcuda_task_await(const void *pool, size_t number);
 /* By this thread's modelled clock: 1 = done, 0 = not done, -1 = known only after it is done. */
 int hostcuda_task_is_done(const void *pool, size_t number);
 /* Which of several tasks this thread goes on with: the first in the list that is done by its clock,
- * else the one that is done soonest. */
+ * else the one that is done soonest; num: not known, as something takes long that is being done. */
 size_t hostcuda_task_first(const void *pool, const size_t *numbers, size_t num);
 /* When the task was done, by the model; returns 0 if that is not known. */
 int hostcuda_task_times(const void *pool, size_t number, double *begin_ns, double *end_ns);

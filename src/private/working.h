@@ -232,8 +232,9 @@ SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
     size_t k;
     for (k = 0; k < p->plan.depth && all; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
-        if (s->state == SPIPE_PRIV_FILLED || !spipe_priv_has_next(p)) continue;
-        if (s->state != SPIPE_PRIV_EMPTY || p->route.fills) return 0;
+        if (s->state == SPIPE_PRIV_FILLED) continue;
+        if (s->state == SPIPE_PRIV_FILLING) return 0;
+        if (spipe_priv_has_next(p) && (s->state != SPIPE_PRIV_EMPTY || p->route.fills)) return 0;
     }
     return 1;
 }
@@ -280,9 +281,15 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
         p->run.at.issuing = 0;
-        s = all[k];
+        for (s = k < num ? all[k] : NULL, k = 0; !s && k < num; ++k) { /* what there is, then */
+            if (all[k]->state == SPIPE_PRIV_FILLED) s = all[k];
+        }
+        if (!s) return NULL;
     }
-    if (!s) s = all[num - 1];
+    if (!s) { /* a caller without workers begins chunks as long as slots are free */
+        s = all[num - 1];
+        if (s->state != SPIPE_PRIV_EMPTY && s->segment > 0) s = all[0];
+    }
     p->run.at.chosen = s;
     if (s->state == SPIPE_PRIV_FILLED && !spipe_priv_is_lost(p, s->chunk)) return s;
     if (s->state == SPIPE_PRIV_EMPTY && !p->route.fills) return spipe_priv_free_slot(p);
