@@ -10,12 +10,18 @@ SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_pipeline_t *p, spipe_priv_slot_
     p->run.at.completed = spipe_priv_completed(p);
 }
 
+/* Whether a chunk is whole when all of it is issued: its last copy out, or each step, was waited
+   for. */
+SPIPE_PRIV_RARE int spipe_priv_has_ended(const spipe_priv_pipeline_t *p) {
+    return p->route.out_blocks || p->request.desc.checked;
+}
+
 /* All of a slot's operations have ended that the host waits for. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_arrived(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     if (p->route.drains)
         s->state = SPIPE_PRIV_OUT;
     else
-        spipe_priv_empty(p, s, p->route.until_done || p->request.desc.checked);
+        spipe_priv_empty(p, s, p->route.until_done || spipe_priv_has_ended(p));
 }
 
 /* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
@@ -96,7 +102,7 @@ SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_
         spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
     }
     if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
-        spipe_priv_empty(p, s, p->request.desc.checked);
+        spipe_priv_empty(p, s, spipe_priv_has_ended(p));
     else if (p->request.desc.checked)
         spipe_priv_arrived(p, s);
     else
@@ -246,6 +252,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     const int filled = s->state == SPIPE_PRIV_FILLED || s->state == SPIPE_PRIV_FILLING;
     int stage = SPIPE_MAX_STAGES - 1;
     *number = SIZE_MAX; /* nothing */
+    if (s->state != SPIPE_PRIV_EMPTY && !spipe_priv_is_taken(p, s)) return 0;
     if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
         if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
         if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
@@ -255,7 +262,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
             *number = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
         return 1;
     }
-    if (!spipe_priv_is_taken(p, s) || (!filled && s->state != SPIPE_PRIV_ON_HOST)) return 0;
+    if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
     while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
@@ -268,8 +275,10 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
     if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
-    for (k = 1; k <= depth && !s; ++k) { /* the next chunk's slot comes last */
+    for (k = 0; k <= depth && !s; ++k) { /* the oldest comes first, the next chunk's slot last */
         spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];
+        const int next = o->state == SPIPE_PRIV_EMPTY || o->segment == 0;
+        if (k % depth == 0 && next != (k == depth)) continue;
         if (spipe_priv_is_candidate(p, o, &numbers[num])) all[num++] = o;
     }
     if (!s && num == 0) return NULL;
