@@ -265,6 +265,14 @@ void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, cons
     if (p.tasks.size() > KEPT && p.tasks.begin()->second->timed) p.tasks.erase(p.tasks.begin());
 }
 
+void hostcuda_pool_cut(const void *pool, size_t from) {
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    const auto at = pools().find(pool);
+    if (at == pools().end()) return;
+    at->second.untimed.erase(at->second.untimed.lower_bound(from), at->second.untimed.end());
+}
+
 void hostcuda_task_begin(const void *pool, size_t number) {
     const Hidden hidden;
     const Lock lock(state().mutex);

@@ -715,6 +715,8 @@ void hostcuda_pool_end(const void *pool);
  * callers: 1 = the thread that awaits the task does it. */
 void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const size_t before[2],
                         int callers);
+/* Tasks that were posted will never be done: those with this number or a larger one. */
+void hostcuda_pool_cut(const void *pool, size_t from);
 void hostcuda_task_begin(const void *pool, size_t number);
 void hostcuda_task_end(void);
 /* Call it after a task was really done: advances this thread's clock to the task's modelled end. */
