@@ -3638,6 +3638,7 @@ typedef struct spipe_priv_hand {
     int idle;          /* 1 = it is counted as idle */
     int asks;          /* 1 = it is the one that asks CUDA while it waits */
     int on_device;     /* 1 = it has made the run's device current */
+    unsigned seen;     /* the news that it knows */
     double since;      /* when it began to wait; 0 = it does not */
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;
@@ -3904,6 +3905,12 @@ SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int sta
                        callers);
 }
 
+/* No slot is given to chunks from this order on. */
+SPIPE_API void spipe_priv_model_cut(const spipe_priv_pipeline_t *p, size_t order) {
+    if (!spipe_priv_is_modelled()) return;
+    hostcuda_pool_cut(&p->workers, spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order));
+}
+
 SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
     if (t->what == SPIPE_PRIV_TOUCH || !spipe_priv_is_modelled()) return;
     hostcuda_task_begin(&p->workers, spipe_priv_task_number(t->what, t->stage, t->slot->order));
@@ -3980,6 +3987,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_busy(p)                      0.0
 #define spipe_priv_model_free(p)                      ((void)0)
 #define spipe_priv_model_post(p, what, stage, order)  ((void)0)
+#define spipe_priv_model_cut(p, order)                ((void)0)
 #define spipe_priv_model_begin(p, t)                  ((void)0)
 #define spipe_priv_model_end()                        ((void)0)
 #define spipe_priv_model_await(p, what, stage, order) ((void)0)
@@ -4671,7 +4679,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
 }
 
 /* Slots: one for each thread and those that are being copied; an even number, because chunks
-   alternate between two kernel streams; no more than there are chunks. */
+   alternate between two kernel streams; no more than there are chunks. A kept pipeline may have
+   more, unless each would hold the whole. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -4684,6 +4693,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     if (r->desc.schedule == SPIPE_SERIAL) return 1;
     if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
     if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
+    if (r->desc.depth == SPIPE_AUTO && chunks == 1) return 1;
     if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
     return depth < chunks || r->kept ? depth : chunks;
 }
@@ -5089,6 +5099,7 @@ enum {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
+    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_ASKS_FROM * p->workers.num_threads;
 }
 
@@ -5174,6 +5185,7 @@ SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_end_at(spipe_priv_pipeline_t *p, size_t chunk) {
     if (chunk < p->run.limit) SPIPE_PRIV_STORE(p->run.limit, chunk);
     if (!p->run.shared && chunk < p->run.at.end) SPIPE_PRIV_STORE(p->run.at.end, chunk);
+    if (p->run.states) spipe_priv_model_cut(p, p->run.at.next);
     spipe_priv_tell(p);
 }
 
@@ -6423,6 +6435,13 @@ SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_ha
     h->since = 0.0;
 }
 
+/* A thread begins to look for what it can do: if news come while it does, without the lock, it looks
+   again before it waits. Always returns 1. */
+SPIPE_PRIV_RARE int spipe_priv_look_anew(const spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    h->seen = p->workers.news;
+    return 1;
+}
+
 /* One turn of waiting, for a thread that has nothing to do: awake for as long as a wait usually
    takes, then asleep; one thread sleeps in naps while only the GPU can bring news. Called with the
    lock held. */
@@ -6431,6 +6450,7 @@ SPIPE_PRIV_RARE void spipe_priv_rest(spipe_priv_pipeline_t *p, spipe_priv_hand_t
     const double now = spipe_priv_seconds();
     const int may_ask = h->caller || spipe_priv_workers_call(p);
     const int asks = spipe_priv_asks(p);
+    if (w->news != h->seen) return; /* something came while it looked, without the lock */
     if (h->since <= 0.0) h->since = now;
     if (!w->asker && may_ask && asks) w->asker = h->asks = 1;
     if (!p->request.desc.blocking && now >= p->sync->busy_until &&
@@ -6468,7 +6488,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     (void)spipe_priv_own_calls();
     spipe_priv_lock(p->sync);
     ++w->taking;
-    while (!spipe_priv_worker_ends(p)) {
+    while (spipe_priv_look_anew(p, &h) && !spipe_priv_worker_ends(p)) {
         if (w->taking > w->active) {
             spipe_priv_count_idle(p, &h, 0);
             --w->taking;
@@ -6848,6 +6868,7 @@ SPIPE_PRIV_RARE void spipe_priv_set_total(spipe_priv_pipeline_t *p, size_t total
     if (!p->run.shared) {
         p->run.num_chunks = num;
         if (end < p->run.at.end) p->run.at.end = end;
+        spipe_priv_model_cut(p, end);
     }
     spipe_priv_tell(p);
     spipe_priv_unlock(p->sync);
@@ -7943,17 +7964,24 @@ SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
 
 /* A slot's chunk has left it, or is on the device and needs the slot no more: then its end is known
    when the slot's next chunk is copied in. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_slot_t *s, int whole) {
+SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s, int whole) {
     s->before = whole ? SPIPE_AUTO : s->chunk;
     s->state = SPIPE_PRIV_EMPTY;
+    p->run.at.completed = spipe_priv_completed(p);
+}
+
+/* Whether a chunk is whole when all of it is issued: its last copy out, or each step, was waited
+   for. */
+SPIPE_PRIV_RARE int spipe_priv_has_ended(const spipe_priv_pipeline_t *p) {
+    return p->route.out_blocks || p->request.desc.checked;
 }
 
 /* All of a slot's operations have ended that the host waits for. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_arrived(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+SPIPE_PRIV_RARE void spipe_priv_arrived(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     if (p->route.drains)
         s->state = SPIPE_PRIV_OUT;
     else
-        spipe_priv_empty(s, p->route.until_done || p->request.desc.checked);
+        spipe_priv_empty(p, s, p->route.until_done || spipe_priv_has_ended(p));
 }
 
 /* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
@@ -8018,7 +8046,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
     } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
-        spipe_priv_empty(s, 1);
+        spipe_priv_empty(p, s, 1);
     } else if (t->what == SPIPE_PRIV_HOST) {
         s->waits &= ~SPIPE_BIT(t->stage);
         if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
@@ -8034,7 +8062,7 @@ SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_
         spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
     }
     if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
-        spipe_priv_empty(s, p->request.desc.checked);
+        spipe_priv_empty(p, s, spipe_priv_has_ended(p));
     else if (p->request.desc.checked)
         spipe_priv_arrived(p, s);
     else
@@ -8140,6 +8168,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     size_t k;
     p->run.at.issuing = 1;
     ++p->run.at.busy;
+    spipe_priv_tell(p); /* another may have to ask CUDA now */
     if (spipe_priv_is_modelled()) {
         spipe_priv_unlock(p->sync);
         for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
@@ -8169,8 +8198,9 @@ SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
     size_t k;
     for (k = 0; k < p->plan.depth && all; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
-        if (s->state == SPIPE_PRIV_FILLED || !spipe_priv_has_next(p)) continue;
-        if (s->state != SPIPE_PRIV_EMPTY || p->route.fills) return 0;
+        if (s->state == SPIPE_PRIV_FILLED) continue;
+        if (s->state == SPIPE_PRIV_FILLING) return 0;
+        if (spipe_priv_has_next(p) && (s->state != SPIPE_PRIV_EMPTY || p->route.fills)) return 0;
     }
     return 1;
 }
@@ -8182,6 +8212,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     const int filled = s->state == SPIPE_PRIV_FILLED || s->state == SPIPE_PRIV_FILLING;
     int stage = SPIPE_MAX_STAGES - 1;
     *number = SIZE_MAX; /* nothing */
+    if (s->state != SPIPE_PRIV_EMPTY && !spipe_priv_is_taken(p, s)) return 0;
     if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
         if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
         if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
@@ -8191,7 +8222,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
             *number = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
         return 1;
     }
-    if (!spipe_priv_is_taken(p, s) || (!filled && s->state != SPIPE_PRIV_ON_HOST)) return 0;
+    if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
     while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
@@ -8204,20 +8235,30 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
     if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
-    for (k = 1; k <= depth && !s; ++k) { /* the next chunk's slot comes last */
+    for (k = 0; k <= depth && !s; ++k) { /* the oldest comes first, the next chunk's slot last */
         spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];
+        const int next = o->state == SPIPE_PRIV_EMPTY || o->segment == 0;
+        if (k % depth == 0 && next != (k == depth)) continue;
         if (spipe_priv_is_candidate(p, o, &numbers[num])) all[num++] = o;
     }
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
+        spipe_priv_count_idle(p, &p->caller, 0);
+        spipe_priv_tell(p); /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
         p->run.at.issuing = 0;
-        s = all[k];
+        for (s = k < num ? all[k] : NULL, k = 0; !s && k < num; ++k) { /* what there is, then */
+            if (all[k]->state == SPIPE_PRIV_FILLED) s = all[k];
+        }
+        if (!s) return NULL;
     }
-    if (!s) s = all[num - 1];
+    if (!s) { /* a caller without workers begins chunks as long as slots are free */
+        s = all[num - 1];
+        if (s->state != SPIPE_PRIV_EMPTY && s->segment > 0) s = all[0];
+    }
     p->run.at.chosen = s;
     if (s->state == SPIPE_PRIV_FILLED && !spipe_priv_is_lost(p, s->chunk)) return s;
     if (s->state == SPIPE_PRIV_EMPTY && !p->route.fills) return spipe_priv_free_slot(p);
@@ -8258,7 +8299,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
     spipe_priv_hand_t *h = &p->caller;
     spipe_priv_lock(p->sync);
-    while (!spipe_priv_is_over(p)) {
+    while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
         if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
     }
@@ -8323,8 +8364,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     memset((void *)&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
     for (k = 0; k < p->plan.depth; ++k) {
-        spipe_priv_slot_t *slot = &p->memory.slots[k];
-        spipe_priv_empty(slot, 1);
+        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
+        p->memory.slots[k].before = SPIPE_AUTO;
     }
     run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
     run->in_turn = !run->states || spipe_priv_is_modelled();
@@ -9605,8 +9646,9 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
         filled = spipe_priv_model_filled(p, p->pull.issued);
         if (filled >= 0) break;
         spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
-        if (!spipe_priv_do_one(p, &p->caller)) spipe_priv_rest(p, &p->caller);
+        filled = spipe_priv_do_one(p, &p->caller);
         spipe_priv_unlock(p->sync);
+        if (!filled) spipe_priv_nap(SPIPE_PRIV_NAP_US); /* the model has no patience for ever */
     }
     return filled;
 }
@@ -9617,7 +9659,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     spipe_priv_hand_t *h = &p->caller;
     const size_t next = p->pull.issued;
     spipe_priv_lock(p->sync);
-    for (;;) {
+    while (spipe_priv_look_anew(p, h)) {
         spipe_priv_slot_t *s = spipe_priv_issuable(p);
         if (s) {
             spipe_priv_have_role(p, h, s);

@@ -265,6 +265,14 @@ void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, cons
     if (p.tasks.size() > KEPT && p.tasks.begin()->second->timed) p.tasks.erase(p.tasks.begin());
 }
 
+void hostcuda_pool_cut(const void *pool, size_t from) {
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    const auto at = pools().find(pool);
+    if (at == pools().end()) return;
+    at->second.untimed.erase(at->second.untimed.lower_bound(from), at->second.untimed.end());
+}
+
 void hostcuda_task_begin(const void *pool, size_t number) {
     const Hidden hidden;
     const Lock lock(state().mutex);
@@ -307,10 +315,11 @@ size_t hostcuda_task_first(const void *pool, const size_t *numbers, size_t num) 
     const Hidden hidden;
     Lock lock(state().mutex);
     const double now = clock_of_thread();
-    while (give_next(lock, pool, now, PATIENCE)) continue;
+    const std::chrono::milliseconds patience(100); /* then it says that it does not know */
+    while (give_next(lock, pool, now, patience)) continue;
     for (;;) {
         double end = NEVER;
-        size_t best = 0;
+        size_t best = num;
         for (size_t k = 0; k < num; ++k) {
             const TaskP t = task_of(pool, numbers[k]);
             if (!t || t->callers || (t->timed && t->end <= now)) return k;
@@ -318,7 +327,7 @@ size_t hostcuda_task_first(const void *pool, const size_t *numbers, size_t num) 
             end = t->end;
             best = k;
         }
-        if (!give_next(lock, pool, end, PATIENCE)) return best;
+        if (!give_next(lock, pool, end, patience)) return best;
     }
 }
 

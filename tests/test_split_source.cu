@@ -241,7 +241,7 @@ static void test_at_once(size_t threads, spipe_schedule_t schedule) {
     d.schedule = schedule;
     w->wanted = n;
     SPIPE_CHECK(spipe_run(&d, &r));
-    tap_ok(w->most_in_work == n && wrong_after(w) == 0,
+    tap_ok(w->most_in_work >= n && w->most_in_work <= 2 * n && wrong_after(w) == 0,
            "%s, %zu threads, %zu slots: %d calls of work are under way at once",
            spipe_schedule_name(schedule), threads, r.depth, (int)w->most_in_work);
 }

@@ -278,77 +278,6 @@ static void test_few_threads(void) {
     pipe_free(&y);
 }
 
-/* ---- Threads that park ----------------------------------------------------------------------- */
-
-typedef struct parker {
-    spipe_priv_sync_t *sync;
-    spipe_priv_worker_t **parked, worker;
-    size_t *num_parked, *num_back;
-    size_t back; /* the how manyeth to come back, from 1 */
-} parker_t;
-
-static void *park_once(void *arg) {
-    parker_t *r = (parker_t *)arg;
-    spipe_priv_worker_t *worker = &r->worker;
-    pthread_cond_init(&worker->work, NULL);
-    spipe_priv_lock(r->sync);
-    ++*r->num_parked;
-    spipe_priv_park(r->sync, r->parked, worker);
-    r->back = ++*r->num_back;
-    spipe_priv_unlock(r->sync);
-    pthread_cond_destroy(&worker->work);
-    return NULL;
-}
-
-static size_t locked(spipe_priv_sync_t *sync, const size_t *of) {
-    size_t value;
-    spipe_priv_lock(sync);
-    value = *of;
-    spipe_priv_unlock(sync);
-    return value;
-}
-
-static void test_park(void) {
-    enum {
-        THREADS = 3
-    };
-
-    spipe_priv_sync_t *sync = spipe_priv_sync_create();
-    spipe_priv_worker_t *parked = NULL;
-    size_t num_parked = 0, num_back = 0, k;
-    parker_t r[THREADS];
-    void *threads[THREADS];
-    int alone = 1;
-    if (!pipe_threads()) {
-        tap_skip("a call wakes the thread that parked last", "no thread can be had");
-        spipe_priv_sync_destroy(sync);
-        return;
-    }
-    for (k = 0; k < THREADS; ++k) {
-        memset((void *)&r[k], 0, sizeof r[k]);
-        r[k].sync = sync;
-        r[k].parked = &parked;
-        r[k].num_parked = &num_parked;
-        r[k].num_back = &num_back;
-        threads[k] = spipe_priv_thread_start(park_once, &r[k]);
-        while (locked(sync, &num_parked) <= k) usleep(100);
-    }
-    for (k = 0; k < THREADS; ++k) {
-        spipe_priv_lock(sync);
-        spipe_priv_wake_one(&parked);
-        spipe_priv_unlock(sync);
-        while (locked(sync, &num_back) <= k) usleep(100);
-        usleep(2000);
-        alone &= locked(sync, &num_back) == k + 1;
-    }
-    spipe_priv_wake_one(&parked); /* nobody is left */
-    for (k = 0; k < THREADS; ++k) spipe_priv_thread_join(threads[k]);
-    tap_ok(alone && !parked, "a call wakes one parked thread, and none where none is parked");
-    tap_ok(r[2].back == 1 && r[1].back == 2 && r[0].back == 3,
-           "the one that parked last is woken first");
-    spipe_priv_sync_destroy(sync);
-}
-
 int main(void) {
     size_t threads;
     for (threads = 0; threads < 4; ++threads) {
@@ -360,6 +289,5 @@ int main(void) {
     test_streaming_copy();
     test_large_chunks();
     test_few_threads();
-    test_park();
     return tap_done();
 }

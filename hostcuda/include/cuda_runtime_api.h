@@ -715,6 +715,8 @@ void hostcuda_pool_end(const void *pool);
  * callers: 1 = the thread that awaits the task does it. */
 void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const size_t before[2],
                         int callers);
+/* Tasks that were posted will never be done: those with this number or a larger one. */
+void hostcuda_pool_cut(const void *pool, size_t from);
 void hostcuda_task_begin(const void *pool, size_t number);
 void hostcuda_task_end(void);
 /* Call it after a task was really done: advances this thread's clock to the task's modelled end. */
@@ -722,7 +724,7 @@ void hostcuda_task_await(const void *pool, size_t number);
 /* By this thread's modelled clock: 1 = done, 0 = not done, -1 = known only after it is done. */
 int hostcuda_task_is_done(const void *pool, size_t number);
 /* Which of several tasks this thread goes on with: the first in the list that is done by its clock,
- * else the one that is done soonest. */
+ * else the one that is done soonest; num: not known, as something takes long that is being done. */
 size_t hostcuda_task_first(const void *pool, const size_t *numbers, size_t num);
 /* When the task was done, by the model; returns 0 if that is not known. */
 int hostcuda_task_times(const void *pool, size_t number, double *begin_ns, double *end_ns);

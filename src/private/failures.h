@@ -25,6 +25,7 @@ SPIPE_PRIV_RARE int spipe_priv_was_stopped(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_end_at(spipe_priv_pipeline_t *p, size_t chunk) {
     if (chunk < p->run.limit) SPIPE_PRIV_STORE(p->run.limit, chunk);
     if (!p->run.shared && chunk < p->run.at.end) SPIPE_PRIV_STORE(p->run.at.end, chunk);
+    if (p->run.states) spipe_priv_model_cut(p, p->run.at.next);
     spipe_priv_tell(p);
 }
 

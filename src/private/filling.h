@@ -253,6 +253,7 @@ SPIPE_PRIV_RARE void spipe_priv_set_total(spipe_priv_pipeline_t *p, size_t total
     if (!p->run.shared) {
         p->run.num_chunks = num;
         if (end < p->run.at.end) p->run.at.end = end;
+        spipe_priv_model_cut(p, end);
     }
     spipe_priv_tell(p);
     spipe_priv_unlock(p->sync);

@@ -97,6 +97,12 @@ SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int sta
                        callers);
 }
 
+/* No slot is given to chunks from this order on. */
+SPIPE_API void spipe_priv_model_cut(const spipe_priv_pipeline_t *p, size_t order) {
+    if (!spipe_priv_is_modelled()) return;
+    hostcuda_pool_cut(&p->workers, spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order));
+}
+
 SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
     if (t->what == SPIPE_PRIV_TOUCH || !spipe_priv_is_modelled()) return;
     hostcuda_task_begin(&p->workers, spipe_priv_task_number(t->what, t->stage, t->slot->order));
@@ -173,6 +179,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_busy(p)                      0.0
 #define spipe_priv_model_free(p)                      ((void)0)
 #define spipe_priv_model_post(p, what, stage, order)  ((void)0)
+#define spipe_priv_model_cut(p, order)                ((void)0)
 #define spipe_priv_model_begin(p, t)                  ((void)0)
 #define spipe_priv_model_end()                        ((void)0)
 #define spipe_priv_model_await(p, what, stage, order) ((void)0)

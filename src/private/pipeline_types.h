@@ -241,6 +241,7 @@ typedef struct spipe_priv_hand {
     int idle;          /* 1 = it is counted as idle */
     int asks;          /* 1 = it is the one that asks CUDA while it waits */
     int on_device;     /* 1 = it has made the run's device current */
+    unsigned seen;     /* the news that it knows */
     double since;      /* when it began to wait; 0 = it does not */
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;

@@ -60,8 +60,9 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
         filled = spipe_priv_model_filled(p, p->pull.issued);
         if (filled >= 0) break;
         spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
-        if (!spipe_priv_do_one(p, &p->caller)) spipe_priv_rest(p, &p->caller);
+        filled = spipe_priv_do_one(p, &p->caller);
         spipe_priv_unlock(p->sync);
+        if (!filled) spipe_priv_nap(SPIPE_PRIV_NAP_US); /* the model has no patience for ever */
     }
     return filled;
 }
@@ -72,7 +73,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     spipe_priv_hand_t *h = &p->caller;
     const size_t next = p->pull.issued;
     spipe_priv_lock(p->sync);
-    for (;;) {
+    while (spipe_priv_look_anew(p, h)) {
         spipe_priv_slot_t *s = spipe_priv_issuable(p);
         if (s) {
             spipe_priv_have_role(p, h, s);

@@ -41,8 +41,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     memset((void *)&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
     for (k = 0; k < p->plan.depth; ++k) {
-        spipe_priv_slot_t *slot = &p->memory.slots[k];
-        spipe_priv_empty(slot, 1);
+        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
+        p->memory.slots[k].before = SPIPE_AUTO;
     }
     run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
     run->in_turn = !run->states || spipe_priv_is_modelled();

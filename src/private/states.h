@@ -241,6 +241,7 @@ enum {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
+    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_ASKS_FROM * p->workers.num_threads;
 }
 

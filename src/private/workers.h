@@ -65,6 +65,13 @@ SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_ha
     h->since = 0.0;
 }
 
+/* A thread begins to look for what it can do: if news come while it does, without the lock, it looks
+   again before it waits. Always returns 1. */
+SPIPE_PRIV_RARE int spipe_priv_look_anew(const spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
+    h->seen = p->workers.news;
+    return 1;
+}
+
 /* One turn of waiting, for a thread that has nothing to do: awake for as long as a wait usually
    takes, then asleep; one thread sleeps in naps while only the GPU can bring news. Called with the
    lock held. */
@@ -73,6 +80,7 @@ SPIPE_PRIV_RARE void spipe_priv_rest(spipe_priv_pipeline_t *p, spipe_priv_hand_t
     const double now = spipe_priv_seconds();
     const int may_ask = h->caller || spipe_priv_workers_call(p);
     const int asks = spipe_priv_asks(p);
+    if (w->news != h->seen) return; /* something came while it looked, without the lock */
     if (h->since <= 0.0) h->since = now;
     if (!w->asker && may_ask && asks) w->asker = h->asks = 1;
     if (!p->request.desc.blocking && now >= p->sync->busy_until &&
@@ -110,7 +118,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     (void)spipe_priv_own_calls();
     spipe_priv_lock(p->sync);
     ++w->taking;
-    while (!spipe_priv_worker_ends(p)) {
+    while (spipe_priv_look_anew(p, &h) && !spipe_priv_worker_ends(p)) {
         if (w->taking > w->active) {
             spipe_priv_count_idle(p, &h, 0);
             --w->taking;

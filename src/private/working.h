@@ -4,17 +4,24 @@
 
 /* A slot's chunk has left it, or is on the device and needs the slot no more: then its end is known
    when the slot's next chunk is copied in. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_slot_t *s, int whole) {
+SPIPE_PRIV_RARE void spipe_priv_empty(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s, int whole) {
     s->before = whole ? SPIPE_AUTO : s->chunk;
     s->state = SPIPE_PRIV_EMPTY;
+    p->run.at.completed = spipe_priv_completed(p);
+}
+
+/* Whether a chunk is whole when all of it is issued: its last copy out, or each step, was waited
+   for. */
+SPIPE_PRIV_RARE int spipe_priv_has_ended(const spipe_priv_pipeline_t *p) {
+    return p->route.out_blocks || p->request.desc.checked;
 }
 
 /* All of a slot's operations have ended that the host waits for. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_arrived(const spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+SPIPE_PRIV_RARE void spipe_priv_arrived(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     if (p->route.drains)
         s->state = SPIPE_PRIV_OUT;
     else
-        spipe_priv_empty(s, p->route.until_done || p->request.desc.checked);
+        spipe_priv_empty(p, s, p->route.until_done || spipe_priv_has_ended(p));
 }
 
 /* Asks CUDA about the oldest of the slots that are on the device, or before a host stage (hosts =
@@ -79,7 +86,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
     } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
-        spipe_priv_empty(s, 1);
+        spipe_priv_empty(p, s, 1);
     } else if (t->what == SPIPE_PRIV_HOST) {
         s->waits &= ~SPIPE_BIT(t->stage);
         if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
@@ -95,7 +102,7 @@ SPIPE_PRIV_RARE void spipe_priv_all_issued(spipe_priv_pipeline_t *p, spipe_priv_
         spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, s->order + p->plan.depth);
     }
     if (!waits || spipe_priv_read_at_once(p) || !spipe_priv_awaited_event(p, s))
-        spipe_priv_empty(s, p->request.desc.checked);
+        spipe_priv_empty(p, s, spipe_priv_has_ended(p));
     else if (p->request.desc.checked)
         spipe_priv_arrived(p, s);
     else
@@ -201,6 +208,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     size_t k;
     p->run.at.issuing = 1;
     ++p->run.at.busy;
+    spipe_priv_tell(p); /* another may have to ask CUDA now */
     if (spipe_priv_is_modelled()) {
         spipe_priv_unlock(p->sync);
         for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
@@ -230,8 +238,9 @@ SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
     size_t k;
     for (k = 0; k < p->plan.depth && all; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
-        if (s->state == SPIPE_PRIV_FILLED || !spipe_priv_has_next(p)) continue;
-        if (s->state != SPIPE_PRIV_EMPTY || p->route.fills) return 0;
+        if (s->state == SPIPE_PRIV_FILLED) continue;
+        if (s->state == SPIPE_PRIV_FILLING) return 0;
+        if (spipe_priv_has_next(p) && (s->state != SPIPE_PRIV_EMPTY || p->route.fills)) return 0;
     }
     return 1;
 }
@@ -243,6 +252,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     const int filled = s->state == SPIPE_PRIV_FILLED || s->state == SPIPE_PRIV_FILLING;
     int stage = SPIPE_MAX_STAGES - 1;
     *number = SIZE_MAX; /* nothing */
+    if (s->state != SPIPE_PRIV_EMPTY && !spipe_priv_is_taken(p, s)) return 0;
     if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
         if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
         if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
@@ -252,7 +262,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
             *number = spipe_priv_task_number(SPIPE_PRIV_DRAIN, -1, order - depth);
         return 1;
     }
-    if (!spipe_priv_is_taken(p, s) || (!filled && s->state != SPIPE_PRIV_ON_HOST)) return 0;
+    if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
     while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
@@ -265,20 +275,30 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
     if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
-    for (k = 1; k <= depth && !s; ++k) { /* the next chunk's slot comes last */
+    for (k = 0; k <= depth && !s; ++k) { /* the oldest comes first, the next chunk's slot last */
         spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];
+        const int next = o->state == SPIPE_PRIV_EMPTY || o->segment == 0;
+        if (k % depth == 0 && next != (k == depth)) continue;
         if (spipe_priv_is_candidate(p, o, &numbers[num])) all[num++] = o;
     }
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
+        spipe_priv_count_idle(p, &p->caller, 0);
+        spipe_priv_tell(p); /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
         p->run.at.issuing = 0;
-        s = all[k];
+        for (s = k < num ? all[k] : NULL, k = 0; !s && k < num; ++k) { /* what there is, then */
+            if (all[k]->state == SPIPE_PRIV_FILLED) s = all[k];
+        }
+        if (!s) return NULL;
     }
-    if (!s) s = all[num - 1];
+    if (!s) { /* a caller without workers begins chunks as long as slots are free */
+        s = all[num - 1];
+        if (s->state != SPIPE_PRIV_EMPTY && s->segment > 0) s = all[0];
+    }
     p->run.at.chosen = s;
     if (s->state == SPIPE_PRIV_FILLED && !spipe_priv_is_lost(p, s->chunk)) return s;
     if (s->state == SPIPE_PRIV_EMPTY && !p->route.fills) return spipe_priv_free_slot(p);
@@ -319,7 +339,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
     spipe_priv_hand_t *h = &p->caller;
     spipe_priv_lock(p->sync);
-    while (!spipe_priv_is_over(p)) {
+    while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
         if (!spipe_priv_do_one(p, h)) spipe_priv_rest(p, h);
     }

@@ -157,9 +157,9 @@ static inline void fails_check(const fails_world_t *w, cudaError_t e, const spip
 
 /* ---- the run ------------------------------------------------------------------------------- */
 static void fails_notify(struct spipe_timeline *timeline, spipe_priv_pipeline_t *p, int what,
-                         const void *about, size_t batch, int after) {
+                         const void *about, const struct spipe_priv_slot *slot, int after) {
     (void)about;
-    (void)batch;
+    (void)slot;
     if (what == SPIPE_PRIV_WATCH_RUN && !after) {
         ((fails_timeline_t *)(void *)timeline)->world->p = p;
     }
