@@ -812,13 +812,13 @@ typedef struct spipe_desc {
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
                                         others returns cudaErrorNotReady at once (default: 0) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
-    int blocking;         /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
+    int blocking; /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
                              use no CPU; it may take longer (default: 0) */
     int stages_on_caller; /* 1 = stages on the GPU are called by the thread that called run and by
                              no other (default: 0) */
-    int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
+    int ignore_default_stream;            /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */
-    spipe_devices_t devices;           /* (default: the current one) */
+    spipe_devices_t devices;              /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
@@ -3506,7 +3506,7 @@ typedef struct spipe_priv_note {
 typedef enum spipe_priv_state {
     SPIPE_PRIV_EMPTY,
     SPIPE_PRIV_FILLING,
-    SPIPE_PRIV_FILLED,    /* its next segment can be issued */
+    SPIPE_PRIV_FILLED, /* its next segment can be issued */
     SPIPE_PRIV_ISSUING,
     SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
     SPIPE_PRIV_ON_DEVICE, /* all is issued */
@@ -3697,20 +3697,20 @@ typedef struct spipe_priv_climb {
 
 /* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
-    size_t next;         /* chunks that were given a slot */
-    size_t end;          /* no more than so many are */
-    size_t issued;       /* chunks whose first segment was issued */
-    size_t completed;    /* without states: chunks whose outputs are whole */
-    size_t checkpoints;  /* likewise: checkpoints that were reached */
-    size_t issued_out;   /* likewise: chunks that are issued to their end */
-    size_t reported;     /* chunks reported to the progress callback */
-    size_t touched;      /* pages that were touched, or are being touched, ... */
-    size_t pages;        /* ... of so many */
-    int reading;         /* 1 = a thread reads the sources, in turn */
-    int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
-    size_t busy;         /* threads that do either, or a task */
-    spipe_priv_slot_t *read, *last;   /* the slot that was read into, or issued, last */
-    spipe_priv_slot_t *chosen;        /* on a modelled clock: the slot that is issued next */
+    size_t next;                    /* chunks that were given a slot */
+    size_t end;                     /* no more than so many are */
+    size_t issued;                  /* chunks whose first segment was issued */
+    size_t completed;               /* without states: chunks whose outputs are whole */
+    size_t checkpoints;             /* likewise: checkpoints that were reached */
+    size_t issued_out;              /* likewise: chunks that are issued to their end */
+    size_t reported;                /* chunks reported to the progress callback */
+    size_t touched;                 /* pages that were touched, or are being touched, ... */
+    size_t pages;                   /* ... of so many */
+    int reading;                    /* 1 = a thread reads the sources, in turn */
+    int asking, issuing;            /* 1 = a thread asks CUDA; a thread has the role of issuing */
+    size_t busy;                    /* threads that do either, or a task */
+    spipe_priv_slot_t *read, *last; /* the slot that was read into, or issued, last */
+    spipe_priv_slot_t *chosen;      /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
 
 /* How a run ends for its caller. */
@@ -3743,7 +3743,7 @@ typedef struct spipe_priv_run {
     size_t total;           /* elements; SPIPE_AUTO = not known yet */
     size_t full_chunks, num_chunks;
     size_t limit;    /* chunks from here on are not worked on: the first that failed */
-    size_t moved[2];     /* bytes to the device, bytes from it */
+    size_t moved[2]; /* bytes to the device, bytes from it */
 
     struct {
         size_t got; /* elements that each source gave */
@@ -5099,7 +5099,7 @@ enum {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
-    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
+    if (spipe_priv_is_modelled()) return 1;                     /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_ASKS_FROM * p->workers.num_threads;
 }
 
@@ -5117,8 +5117,8 @@ SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_task_t *t) {
     const spipe_priv_workers_t *w = &p->workers;
     const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
-    const size_t kinds = (size_t)p->route.fills + (size_t)p->route.drains +
-                         (size_t)(p->route.num_segments > 1);
+    const size_t kinds =
+        (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
     if (workers == 0) return 1;
     if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
     return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);
@@ -6324,8 +6324,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
-    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
-               !p->route.fills;
+    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream && !p->route.fills;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;
@@ -6555,8 +6554,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
-    w->all_cpus =
-        w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
+    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
     if (p->steer.found > 0 && wanted > 0) wanted = p->steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
@@ -7426,8 +7424,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
-                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
-                           at->chunk, at->count, at->first,
+                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind), at->chunk,
+                           at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
 }
@@ -8001,8 +7999,9 @@ SPIPE_PRIV_RARE int spipe_priv_ask_about(spipe_priv_pipeline_t *p, spipe_priv_ha
     e = spipe_priv_query(event);
     reached = spipe_priv_reached(e);
     if (!reached && e != cudaErrorNotReady) {
-        (void)spipe_priv_check_step(p, e, -1, s->chunk, "a stage or copy (a checked run tells "
-                                                        "which)");
+        (void)spipe_priv_check_step(p, e, -1, s->chunk,
+                                    "a stage or copy (a checked run tells "
+                                    "which)");
     }
     spipe_priv_lock(p->sync);
     p->run.at.asking = 0;
@@ -8114,8 +8113,8 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
    lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
                                          spipe_priv_slot_t **all) {
-    const size_t most = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth
-                                                                                   : 1;
+    const size_t most =
+        p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth : 1;
     size_t num = 0;
     for (; s && num < most; s = spipe_priv_issuable(p)) {
         if (num > 0 && s->segment != all[0]->segment) break;
@@ -8245,7 +8244,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
         spipe_priv_count_idle(p, &p->caller, 0);
-        spipe_priv_tell(p); /* another may have to ask CUDA now */
+        spipe_priv_tell(p);         /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
@@ -8598,8 +8597,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     if (states) spipe_priv_let_slots_end(p);
-    while (!states && p->request.desc.progress && p->run.at.completed < n &&
-           e == cudaSuccess) {
+    while (!states && p->request.desc.progress && p->run.at.completed < n && e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
         spipe_priv_report_progress(p);
     }
@@ -8774,9 +8772,10 @@ enum {
 
 #define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
 #define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
+#define SPIPE_PRIV_MOST_GAIN  0.10 /* ... and more is not, however much they vary */
 #define SPIPE_PRIV_OUTSIDE                                                                         \
-    0.10 /* of a run's time, besides the spread seen: the machine is
-                                      another one than before */
+    0.25 /* of a run's time, besides the spread seen: the machine is another one than before. What
+            other programs leave in the caches makes 0.15 (H200, 16 CPUs, 2026-11-29) */
 
 /* Starts a climb from the first guess. */
 SPIPE_PRIV_RARE void spipe_priv_climb_reset(spipe_priv_climb_t *c, int may_climb) {
@@ -8870,7 +8869,7 @@ SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
 /* How far apart the two shortest times of a setting lie, as a share: what runs vary by. */
 SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
     const double spread = c->second / c->least - 1.0;
-    return spipe_priv_within(spread, SPIPE_PRIV_LEAST_GAIN, SPIPE_PRIV_OUTSIDE);
+    return spipe_priv_within(spread, SPIPE_PRIV_LEAST_GAIN, SPIPE_PRIV_MOST_GAIN);
 }
 
 /* Judges the present setting by the least of its runs. */
@@ -11218,9 +11217,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_str
     if (p->lent.streams_ahead + p->lent.events_ahead > 0) return; /* left by a failure */
     spipe_priv_lock(l->sync);
     p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
-    p->lent.events_ahead =
-        spipe_priv_take_idle(spipe_priv_idle_events(p), (void *)(s->events + s->num_events),
-                             num_events);
+    p->lent.events_ahead = spipe_priv_take_idle(spipe_priv_idle_events(p),
+                                                (void *)(s->events + s->num_events), num_events);
     spipe_priv_unlock(l->sync);
 }
 
@@ -11288,8 +11286,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
         spipe_priv_idle_events(p)->made -= num_events;
     } else {
         streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
-        events = spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events,
-                                     num_events);
+        events =
+            spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events, num_events);
     }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);

@@ -111,7 +111,8 @@ static void workers_of_a_busy_machine(void) {
     set_yield_us(0);
     tap_note("%d runs of %d chunks, %.0f ms: %d yields", RUNS, CHUNKS, 1e3 * took, yields);
     tap_ok(e == cudaSuccess, "runs on a busy machine");
-    tap_ok(yields <= THREADS * (1 + (int)(took / (32 * 2e-3))), "its threads sleep while they wait");
+    tap_ok(yields <= THREADS * (1 + (int)(took / (32 * 2e-3))),
+           "its threads sleep while they wait");
     (void)spipe_pipeline_destroy(p);
 }
 

@@ -164,8 +164,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
-                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
-                           at->chunk, at->count, at->first,
+                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind), at->chunk,
+                           at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
 }

@@ -212,9 +212,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_str
     if (p->lent.streams_ahead + p->lent.events_ahead > 0) return; /* left by a failure */
     spipe_priv_lock(l->sync);
     p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
-    p->lent.events_ahead =
-        spipe_priv_take_idle(spipe_priv_idle_events(p), (void *)(s->events + s->num_events),
-                             num_events);
+    p->lent.events_ahead = spipe_priv_take_idle(spipe_priv_idle_events(p),
+                                                (void *)(s->events + s->num_events), num_events);
     spipe_priv_unlock(l->sync);
 }
 
@@ -282,8 +281,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
         spipe_priv_idle_events(p)->made -= num_events;
     } else {
         streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
-        events = spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events,
-                                     num_events);
+        events =
+            spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events, num_events);
     }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);

@@ -109,7 +109,7 @@ typedef struct spipe_priv_note {
 typedef enum spipe_priv_state {
     SPIPE_PRIV_EMPTY,
     SPIPE_PRIV_FILLING,
-    SPIPE_PRIV_FILLED,    /* its next segment can be issued */
+    SPIPE_PRIV_FILLED, /* its next segment can be issued */
     SPIPE_PRIV_ISSUING,
     SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
     SPIPE_PRIV_ON_DEVICE, /* all is issued */
@@ -300,20 +300,20 @@ typedef struct spipe_priv_climb {
 
 /* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
-    size_t next;         /* chunks that were given a slot */
-    size_t end;          /* no more than so many are */
-    size_t issued;       /* chunks whose first segment was issued */
-    size_t completed;    /* without states: chunks whose outputs are whole */
-    size_t checkpoints;  /* likewise: checkpoints that were reached */
-    size_t issued_out;   /* likewise: chunks that are issued to their end */
-    size_t reported;     /* chunks reported to the progress callback */
-    size_t touched;      /* pages that were touched, or are being touched, ... */
-    size_t pages;        /* ... of so many */
-    int reading;         /* 1 = a thread reads the sources, in turn */
-    int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
-    size_t busy;         /* threads that do either, or a task */
-    spipe_priv_slot_t *read, *last;   /* the slot that was read into, or issued, last */
-    spipe_priv_slot_t *chosen;        /* on a modelled clock: the slot that is issued next */
+    size_t next;                    /* chunks that were given a slot */
+    size_t end;                     /* no more than so many are */
+    size_t issued;                  /* chunks whose first segment was issued */
+    size_t completed;               /* without states: chunks whose outputs are whole */
+    size_t checkpoints;             /* likewise: checkpoints that were reached */
+    size_t issued_out;              /* likewise: chunks that are issued to their end */
+    size_t reported;                /* chunks reported to the progress callback */
+    size_t touched;                 /* pages that were touched, or are being touched, ... */
+    size_t pages;                   /* ... of so many */
+    int reading;                    /* 1 = a thread reads the sources, in turn */
+    int asking, issuing;            /* 1 = a thread asks CUDA; a thread has the role of issuing */
+    size_t busy;                    /* threads that do either, or a task */
+    spipe_priv_slot_t *read, *last; /* the slot that was read into, or issued, last */
+    spipe_priv_slot_t *chosen;      /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
 
 /* How a run ends for its caller. */
@@ -346,7 +346,7 @@ typedef struct spipe_priv_run {
     size_t total;           /* elements; SPIPE_AUTO = not known yet */
     size_t full_chunks, num_chunks;
     size_t limit;    /* chunks from here on are not worked on: the first that failed */
-    size_t moved[2];     /* bytes to the device, bytes from it */
+    size_t moved[2]; /* bytes to the device, bytes from it */
 
     struct {
         size_t got; /* elements that each source gave */

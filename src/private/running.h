@@ -275,8 +275,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     if (states) spipe_priv_let_slots_end(p);
-    while (!states && p->request.desc.progress && p->run.at.completed < n &&
-           e == cudaSuccess) {
+    while (!states && p->request.desc.progress && p->run.at.completed < n && e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
         spipe_priv_report_progress(p);
     }

@@ -241,7 +241,7 @@ enum {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
-    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
+    if (spipe_priv_is_modelled()) return 1;                     /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_ASKS_FROM * p->workers.num_threads;
 }
 
@@ -259,8 +259,8 @@ SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_task_t *t) {
     const spipe_priv_workers_t *w = &p->workers;
     const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
-    const size_t kinds = (size_t)p->route.fills + (size_t)p->route.drains +
-                         (size_t)(p->route.num_segments > 1);
+    const size_t kinds =
+        (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
     if (workers == 0) return 1;
     if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
     return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);

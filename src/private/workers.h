@@ -185,8 +185,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
-    w->all_cpus =
-        w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
+    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
     if (p->steer.found > 0 && wanted > 0) wanted = p->steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);

@@ -41,8 +41,9 @@ SPIPE_PRIV_RARE int spipe_priv_ask_about(spipe_priv_pipeline_t *p, spipe_priv_ha
     e = spipe_priv_query(event);
     reached = spipe_priv_reached(e);
     if (!reached && e != cudaErrorNotReady) {
-        (void)spipe_priv_check_step(p, e, -1, s->chunk, "a stage or copy (a checked run tells "
-                                                        "which)");
+        (void)spipe_priv_check_step(p, e, -1, s->chunk,
+                                    "a stage or copy (a checked run tells "
+                                    "which)");
     }
     spipe_priv_lock(p->sync);
     p->run.at.asking = 0;
@@ -154,8 +155,8 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
    lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
                                          spipe_priv_slot_t **all) {
-    const size_t most = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth
-                                                                                   : 1;
+    const size_t most =
+        p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth : 1;
     size_t num = 0;
     for (; s && num < most; s = spipe_priv_issuable(p)) {
         if (num > 0 && s->segment != all[0]->segment) break;
@@ -285,7 +286,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
         spipe_priv_count_idle(p, &p->caller, 0);
-        spipe_priv_tell(p); /* another may have to ask CUDA now */
+        spipe_priv_tell(p);         /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
