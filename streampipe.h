@@ -6377,6 +6377,10 @@ SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_
 #define SPIPE_PRIV_AWAKE_S 200e-6 /* a thread waits awake for as long as a wait usually takes */
 #define SPIPE_PRIV_NAP_US  50     /* between two questions to the GPU once it lets us wait longer */
 
+enum {
+    SPIPE_PRIV_STEERED_ROUNDS = 8 /* of the ring: shorter runs keep the plan's threads */
+};
+
 /* Counts the seconds of idle workers, for the steering, and whether this one is idle. Called with
    the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
@@ -6545,8 +6549,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_wanted_threads(spipe_priv_pipeline_t *p) {
     return all;
 }
 
-/* Starts the threads that the plan wants and that do not run yet; or as many as runs before this
-   one found to be best. */
+/* Whether a run is long enough to find its number of threads by itself. */
+SPIPE_PRIV_RARE int spipe_priv_is_long(const spipe_priv_pipeline_t *p) {
+    return p->run.num_chunks >= SPIPE_PRIV_STEERED_ROUNDS * p->plan.depth;
+}
+
+/* Starts the threads that the plan wants and that do not run yet; or, for a long run, as many as
+   runs before it found to be best. */
 SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_workers_t *w = &p->workers;
     size_t wanted = spipe_priv_wanted_threads(p);
@@ -6555,7 +6564,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
-    if (p->steer.found > 0 && wanted > 0) wanted = p->steer.found;
+    if (p->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = p->steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
@@ -7857,8 +7866,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
    spipe_priv_steer_t. */
 
 enum {
-    SPIPE_PRIV_STEERED_ROUNDS = 8, /* of the ring: shorter runs do not steer */
-    SPIPE_PRIV_WINDOW_ROUNDS = 2
+    SPIPE_PRIV_WINDOW_ROUNDS = 2 /* of the ring, between two decisions */
 };
 
 #define SPIPE_PRIV_WAITS 0.1 /* of a window: the issuer waits, so one more thread ... */
@@ -7873,7 +7881,7 @@ SPIPE_PRIV_RARE double spipe_priv_steer_clock(void) {
 SPIPE_PRIV_RARE int spipe_priv_steers(const spipe_priv_pipeline_t *p) {
     if (!p->run.states || p->provider || p->request.desc.threads != SPIPE_AUTO) return 0;
     return p->workers.active > 0 && p->workers.num_threads >= p->workers.active &&
-           p->run.num_chunks >= SPIPE_PRIV_STEERED_ROUNDS * p->plan.depth;
+           spipe_priv_is_long(p);
 }
 
 /* Seconds of idle workers so far, summed; modelled: of busy ones. Called with the lock held. */
@@ -8836,7 +8844,7 @@ SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const s
         return to->chunk > 0;
     case SPIPE_PRIV_FEWER_THREADS:
     case SPIPE_PRIV_MORE_THREADS:
-        to->threads = spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? 1.34 : 0.75);
+        to->threads = spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? step : 1.0 / step);
         return to->threads > 0;
     default:
         to->replay = !c->best.replay;

@@ -80,7 +80,8 @@ SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const s
         return to->chunk > 0;
     case SPIPE_PRIV_FEWER_THREADS:
     case SPIPE_PRIV_MORE_THREADS:
-        to->threads = spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? 1.34 : 0.75);
+        to->threads =
+            spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? step : 1.0 / step);
         return to->threads > 0;
     default:
         to->replay = !c->best.replay;

@@ -4,8 +4,7 @@
    spipe_priv_steer_t. */
 
 enum {
-    SPIPE_PRIV_STEERED_ROUNDS = 8, /* of the ring: shorter runs do not steer */
-    SPIPE_PRIV_WINDOW_ROUNDS = 2
+    SPIPE_PRIV_WINDOW_ROUNDS = 2 /* of the ring, between two decisions */
 };
 
 #define SPIPE_PRIV_WAITS 0.1 /* of a window: the issuer waits, so one more thread ... */
@@ -20,7 +19,7 @@ SPIPE_PRIV_RARE double spipe_priv_steer_clock(void) {
 SPIPE_PRIV_RARE int spipe_priv_steers(const spipe_priv_pipeline_t *p) {
     if (!p->run.states || p->provider || p->request.desc.threads != SPIPE_AUTO) return 0;
     return p->workers.active > 0 && p->workers.num_threads >= p->workers.active &&
-           p->run.num_chunks >= SPIPE_PRIV_STEERED_ROUNDS * p->plan.depth;
+           spipe_priv_is_long(p);
 }
 
 /* Seconds of idle workers so far, summed; modelled: of busy ones. Called with the lock held. */

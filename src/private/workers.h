@@ -8,6 +8,10 @@ SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_
 #define SPIPE_PRIV_AWAKE_S 200e-6 /* a thread waits awake for as long as a wait usually takes */
 #define SPIPE_PRIV_NAP_US  50     /* between two questions to the GPU once it lets us wait longer */
 
+enum {
+    SPIPE_PRIV_STEERED_ROUNDS = 8 /* of the ring: shorter runs keep the plan's threads */
+};
+
 /* Counts the seconds of idle workers, for the steering, and whether this one is idle. Called with
    the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
@@ -176,8 +180,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_wanted_threads(spipe_priv_pipeline_t *p) {
     return all;
 }
 
-/* Starts the threads that the plan wants and that do not run yet; or as many as runs before this
-   one found to be best. */
+/* Whether a run is long enough to find its number of threads by itself. */
+SPIPE_PRIV_RARE int spipe_priv_is_long(const spipe_priv_pipeline_t *p) {
+    return p->run.num_chunks >= SPIPE_PRIV_STEERED_ROUNDS * p->plan.depth;
+}
+
+/* Starts the threads that the plan wants and that do not run yet; or, for a long run, as many as
+   runs before it found to be best. */
 SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_workers_t *w = &p->workers;
     size_t wanted = spipe_priv_wanted_threads(p);
@@ -186,7 +195,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
-    if (p->steer.found > 0 && wanted > 0) wanted = p->steer.found;
+    if (p->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = p->steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
