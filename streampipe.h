@@ -815,13 +815,13 @@ typedef struct spipe_desc {
                                         others returns cudaErrorNotReady at once (default: 0) */
     const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
-    int blocking;         /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
+    int blocking; /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
                              use no CPU; it may take longer (default: 0) */
     int stages_on_caller; /* 1 = stages on the GPU are called by the thread that called run and by
                              no other (default: 0) */
-    int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
+    int ignore_default_stream;            /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */
-    spipe_devices_t devices;           /* (default: the current one) */
+    spipe_devices_t devices;              /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
@@ -1606,7 +1606,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for so many microseconds, which Linux makes about 0.1 ms more. select ends a thread that was
+/* Sleeps for so many microseconds, to which Linux adds some. select ends a thread that was
    cancelled, which must not happen in a run. */
 SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)
@@ -5014,9 +5014,12 @@ typedef struct spipe_priv_route {
         int stage; /* -1 for copies */
     } steps[SPIPE_PRIV_MAX_STEPS];
 
-    int segment_start[SPIPE_MAX_STAGES + 2];
-    unsigned waits[SPIPE_MAX_STAGES + 1]; /* host stages that must end before the next segment */
-    int in_order;                         /* 1 = a stage on the device is ordered */
+    struct {
+        int start;      /* its first step */
+        unsigned waits; /* host stages that must end before the next segment */
+    } segments[SPIPE_MAX_STAGES + 2];
+
+    int in_order; /* 1 = a stage on the device is ordered */
 } spipe_priv_route_t;
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
@@ -5033,7 +5036,7 @@ typedef struct spipe_priv_note {
 typedef enum spipe_priv_state {
     SPIPE_PRIV_EMPTY,
     SPIPE_PRIV_FILLING,
-    SPIPE_PRIV_FILLED,    /* its next segment can be issued */
+    SPIPE_PRIV_FILLED, /* its next segment can be issued */
     SPIPE_PRIV_ISSUING,
     SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
     SPIPE_PRIV_ON_DEVICE, /* all is issued */
@@ -5154,6 +5157,16 @@ typedef struct spipe_priv_hand {
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;
 
+/* steer: what the windows of a run show; see steer.h. */
+typedef struct spipe_priv_steer {
+    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
+    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
+    double began;              /* when it began; 0 = there is none yet */
+    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
+    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
+    double idle_from;          /* their sum when the window began */
+} spipe_priv_steer_t;
+
 /* workers: the threads that fill, drain, run host stages, and issue. All under the lock. */
 typedef struct spipe_priv_workers {
     void *threads[SPIPE_PRIV_MOST_WORKERS];
@@ -5166,21 +5179,13 @@ typedef struct spipe_priv_workers {
     spipe_priv_cond_t work, rest; /* idle workers; workers beyond `active` */
     int made;                     /* 1 = these conditions exist */
     int quit;
-    int started;   /* 1 = threads were asked for */
-    size_t beside; /* runs that shared the threads at the last start */
-    int shares;    /* 1 = this run has work for threads, so it is one of them */
-    int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
+    int started;              /* 1 = threads were asked for */
+    size_t beside;            /* runs that shared the threads at the last start */
+    int shares;               /* 1 = this run has work for threads, so it is one of them */
+    int all_cpus;             /* 1 = they take all CPUs, so a waiting caller should help */
+    spipe_priv_hand_t caller; /* the thread that called run */
+    spipe_priv_steer_t steer;
 } spipe_priv_workers_t;
-
-/* steer: what the windows of a run show; see steer.h. */
-typedef struct spipe_priv_steer {
-    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
-    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
-    double began;              /* when it began; 0 = there is none yet */
-    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
-    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
-    double idle_from;          /* their sum when the window began */
-} spipe_priv_steer_t;
 
 /* trial: the candidates of a kept pipeline, and what runs of them took. */
 typedef struct spipe_priv_trial {
@@ -5218,8 +5223,9 @@ typedef struct spipe_priv_progress_counts {
     int reading;         /* 1 = a thread reads the sources, in turn */
     int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
     size_t busy;         /* threads that do either, or a task */
-    spipe_priv_slot_t *read, *last;   /* the slot that was read into, or issued, last */
-    spipe_priv_slot_t *chosen;        /* on a modelled clock: the slot that is issued next */
+    cudaError_t found;   /* CUDA's last error on the thread that issues, before the run */
+    spipe_priv_slot_t *read, *last; /* the slot that was read into, or issued, last */
+    spipe_priv_slot_t *chosen;      /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
 
 /* How a run ends for its caller. */
@@ -5252,7 +5258,7 @@ typedef struct spipe_priv_run {
     size_t total;           /* elements; SPIPE_AUTO = not known yet */
     size_t full_chunks, num_chunks;
     size_t limit;    /* chunks from here on are not worked on: the first that failed */
-    size_t moved[2];     /* bytes to the device, bytes from it */
+    size_t moved[2]; /* bytes to the device, bytes from it */
 
     struct {
         size_t got; /* elements that each source gave */
@@ -5260,7 +5266,6 @@ typedef struct spipe_priv_run {
     } sources[SPIPE_MAX_BUFFERS];
 
     double began;
-    cudaError_t found; /* CUDA's last error on the thread that issues, before the run */
 } spipe_priv_run_t;
 
 /* pull: a run whose chunks the caller takes one by one, counted from its begin. */
@@ -5296,7 +5301,6 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
-    spipe_priv_steer_t steer;
     spipe_priv_trial_t trial;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
@@ -5304,7 +5308,6 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     spipe_priv_owner_t owner; /* of a kept pipeline */
-    spipe_priv_hand_t caller; /* the thread that called run */
     spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
@@ -6154,7 +6157,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_free_slot(spipe_priv_pipeline_t *p
 /* The segment that a host stage follows. */
 SPIPE_PRIV_RARE int spipe_priv_segment_before(const spipe_priv_pipeline_t *p, int stage) {
     int k = 0;
-    while (!(p->route.waits[k] & SPIPE_BIT(stage))) ++k;
+    while (!(p->route.segments[k].waits & SPIPE_BIT(stage))) ++k;
     return k;
 }
 
@@ -6337,7 +6340,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p) {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
-    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
+    if (spipe_priv_is_modelled()) return 1;                     /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_LONG_RUN * p->workers.num_threads;
 }
 
@@ -6348,6 +6351,11 @@ SPIPE_PRIV_RARE int spipe_priv_workers_issue(const spipe_priv_pipeline_t *p) {
     return spipe_priv_workers_call(p);
 }
 
+/* How many kinds of tasks there are: filling, draining, host stages. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_kinds(const spipe_priv_pipeline_t *p) {
+    return (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
+}
+
 /* Whether a waiting caller does a task: if there are no workers, if they take all CPUs, or if the
    plan says so. Host stages, and what takes one thread at a time, it does only where workers are
    missing; a source may wait for what a sink has got, so not that one. */
@@ -6355,10 +6363,10 @@ SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_task_t *t) {
     const spipe_priv_workers_t *w = &p->workers;
     const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
-    const size_t kinds = (size_t)p->route.fills + (size_t)p->route.drains +
-                         (size_t)(p->route.num_segments > 1);
     if (workers == 0) return 1;
-    if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
+    if (p->route.sequential) {
+        return workers < spipe_priv_num_kinds(p) && t->what != SPIPE_PRIV_FILL;
+    }
     return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);
 }
 
@@ -6734,23 +6742,23 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     int n, ended = 1;
     t->num_steps = 0;
     t->num_segments = 1;
-    t->segment_start[0] = 0;
-    memset(t->waits, 0, sizeof t->waits);
+    t->segments[0].start = 0;
+    memset((void *)t->segments, 0, sizeof t->segments);
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
     while (ended) {
         done = spipe_priv_begin_stages(t, d, order, &begun, done);
         for (ended = 0, n = 0; n < d->num_stages; ++n) {
             const int s = order[n];
             if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
-            if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
-            t->waits[t->num_segments - 2] |= SPIPE_BIT(s);
+            if (!ended) t->segments[t->num_segments++].start = t->num_steps;
+            t->segments[t->num_segments - 2].waits |= SPIPE_BIT(s);
             ended = 1;
             done |= SPIPE_BIT(s);
             spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
         }
     }
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_OUT, -1);
-    t->segment_start[t->num_segments] = t->num_steps;
+    t->segments[t->num_segments].start = t->num_steps;
 }
 
 /* Writes the stages' part of the route, which does not depend on the plan. */
@@ -6857,7 +6865,7 @@ SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
 }
 
 /* A run in one stream needs no event, because the stream says when all is done; unless host threads
-   wait for more than that, or more chunks may come; or if this thread shall sleep while it waits. */
+   wait for more than that, or more chunks may come; or if this thread shall sleep. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p) ||
            p->request.desc.blocking;
@@ -7198,8 +7206,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk,
-                             cudaGetErrorString(e), also);
+                             bytes, of, p->plan.depth, p->plan.chunk, cudaGetErrorString(e), also);
 }
 
 /* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a
@@ -7571,8 +7578,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
-    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
-               !p->route.fills;
+    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream && !p->route.fills;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;
@@ -7633,10 +7639,10 @@ SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_
     if (h->asks && !idle) w->asker = h->asks = 0;
     if (!idle) h->since = 0.0;
     if (h->caller || h->idle == idle) return;
-    if (p->steer.began > 0.0) {
+    if (p->workers.steer.began > 0.0) {
         const double now = spipe_priv_seconds();
-        p->steer.idle_s += (double)w->idle * (now - p->steer.idle_since);
-        p->steer.idle_since = now;
+        p->workers.steer.idle_s += (double)w->idle * (now - p->workers.steer.idle_since);
+        p->workers.steer.idle_since = now;
     }
     h->idle = idle;
     w->idle = idle ? w->idle + 1 : w->idle - 1;
@@ -7682,8 +7688,8 @@ SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_ha
     h->since = 0.0;
 }
 
-/* A thread begins to look for what it can do: if news come while it does, without the lock, it looks
-   again before it waits. Always returns 1. */
+/* A thread begins to look for what it can do: if news come meanwhile, while it has not the lock, it
+   looks again before it waits. Always returns 1. */
 SPIPE_PRIV_RARE int spipe_priv_look_anew(const spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
     h->seen = p->workers.news;
     return 1;
@@ -7808,9 +7814,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
         }
     }
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
-    w->all_cpus =
-        w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
-    if (p->steer.found > 0 && wanted > 0) wanted = p->steer.found;
+    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
+    if (p->workers.steer.found > 0 && wanted > 0) wanted = p->workers.steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
@@ -7828,6 +7833,7 @@ SPIPE_PRIV_RARE void spipe_priv_make_workers(spipe_priv_pipeline_t *p) {
 /* Ends the workers, which have no task or are not wanted any more. */
 SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_workers_t *w = &p->workers;
+    size_t k;
     if (w->num_threads == 0) return;
     spipe_priv_lock(p->sync);
     w->quit = 1;
@@ -7835,13 +7841,14 @@ SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_cond_broadcast(&w->work);
     spipe_priv_cond_broadcast(&w->rest);
     spipe_priv_unlock(p->sync);
-    for (; w->num_threads > 0; --w->num_threads) {
-        void *thread = w->threads[w->num_threads - 1];
+    for (k = w->num_threads; k > 0; --k) {
+        void *thread = w->threads[k - 1];
         if (p->provider)
             p->provider->join_thread(p->request.desc.resources, thread);
         else
             spipe_priv_thread_join(thread);
     }
+    w->num_threads = 0;
     w->quit = 0;
 }
 
@@ -8090,8 +8097,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                            i, *got, p->request.desc.count);
 }
 
-/* Fills a source's window; elements that the window before has, too, are copied from there: from the
-   slot that was read into last, whose memory nobody has written since. */
+/* Fills a source's window; elements that the window before has, too, are copied from there: from
+   the slot that was read into last, whose memory nobody has written since. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i,
                                                    const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -8491,7 +8498,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
                                                     const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->run.found);
+    spipe_priv_leave_error(p->run.at.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, c->index, NULL);
     }
@@ -8515,7 +8522,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, int
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.found && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->run.at.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, s, c);
 }
@@ -8699,8 +8706,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
-                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind),
-                           at->chunk, at->count, at->first,
+                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind), at->chunk,
+                           at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
 }
@@ -8874,7 +8881,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.found || left == cudaErrorNotReady) left = cudaSuccess;
+    if (left == p->run.at.found || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
@@ -9093,7 +9100,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
         (void)spipe_priv_take_error(e);
         return e;
     }
-    return spipe_priv_check_step(p, e, copies ? -1 : op->stage, chunk, copies ? way : NULL);
+    if (copies) return spipe_priv_check_step(p, e, -1, chunk, way);
+    return spipe_priv_check_step(p, e, op->stage, chunk, NULL);
 }
 
 /* Issues operations first .. last-1 of a slot's program. */
@@ -9152,7 +9160,7 @@ SPIPE_PRIV_RARE int spipe_priv_steers(const spipe_priv_pipeline_t *p) {
 
 /* Seconds of idle workers so far, summed; modelled: of busy ones. Called with the lock held. */
 SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     if (spipe_priv_is_modelled()) {
         double busy;
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
@@ -9167,7 +9175,7 @@ SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now)
 
 /* Begins a window. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     s->from = p->run.at.issued;
     s->began = now;
     s->waited = 0.0;
@@ -9176,9 +9184,9 @@ SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double no
 
 /* Called when a run begins. */
 SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
-    p->steer.began = 0.0;
-    p->steer.num_windows = 0;
-    p->steer.last = 0.0;
+    p->workers.steer.began = 0.0;
+    p->workers.steer.num_windows = 0;
+    p->workers.steer.last = 0.0;
 }
 
 /* The most threads that steering goes to: all CPUs but the caller's, and slots for what the device
@@ -9194,7 +9202,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
 /* At the end of a window: one thread more or fewer, or neither. Called with the lock held, which it
    gives back while it starts a thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     const double span = now - s->began;
     const size_t active = p->workers.active;
     size_t wanted = active;
@@ -9217,7 +9225,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now)
 /* Called with the lock held by the thread that issues, before a chunk's first operations (after =
    0) and after its last ones: in between, somebody waited for the chunk. */
 SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     double now;
     if (!spipe_priv_steers(p)) return;
     now = spipe_priv_steer_clock();
@@ -9273,8 +9281,9 @@ SPIPE_PRIV_RARE int spipe_priv_ask_about(spipe_priv_pipeline_t *p, spipe_priv_ha
     e = spipe_priv_query(event);
     reached = spipe_priv_reached(e);
     if (!reached && e != cudaErrorNotReady) {
-        (void)spipe_priv_check_step(p, e, -1, s->chunk, "a stage or copy (a checked run tells "
-                                                        "which)");
+        (void)spipe_priv_check_step(p, e, -1, s->chunk,
+                                    "a stage or copy (a checked run tells "
+                                    "which)");
     }
     spipe_priv_lock(p->sync);
     p->run.at.asking = 0;
@@ -9356,7 +9365,7 @@ SPIPE_PRIV_RARE void spipe_priv_segment_issued(spipe_priv_pipeline_t *p, spipe_p
         spipe_priv_all_issued(p, s);
         return;
     }
-    s->waits = p->route.waits[s->segment - 1];
+    s->waits = p->route.segments[s->segment - 1].waits;
     s->reached = p->request.desc.checked ? s->waits : 0;
     s->state = SPIPE_PRIV_ON_HOST;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
@@ -9376,7 +9385,7 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
         if (p->route.fills) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, order);
     }
     for (i = 0; i < p->request.desc.num_stages && s->segment > 0; ++i) {
-        if (p->route.waits[s->segment - 1] & SPIPE_BIT(i)) {
+        if (p->route.segments[s->segment - 1].waits & SPIPE_BIT(i)) {
             spipe_priv_model_await(p, SPIPE_PRIV_HOST, i, order);
         }
     }
@@ -9386,8 +9395,8 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
    lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
                                          spipe_priv_slot_t **all) {
-    const size_t most = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth
-                                                                                   : 1;
+    const size_t most =
+        p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth : 1;
     size_t num = 0;
     for (; s && num < most; s = spipe_priv_issuable(p)) {
         if (num > 0 && s->segment != all[0]->segment) break;
@@ -9407,8 +9416,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_sl
 /* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
 SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
                                             size_t num) {
-    const int segment = all[0]->segment, *start = p->route.segment_start;
-    int last = start[segment + 1], from = start[segment], i;
+    const int segment = all[0]->segment;
+    int last = p->route.segments[segment + 1].start, from = p->route.segments[segment].start, i;
     cudaError_t e;
     size_t k;
     if (p->pull.active) { /* copies in, then copies out */
@@ -9450,7 +9459,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     spipe_priv_unlock(p->sync);
     if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
     h->on_device = 1;
-    p->run.found = h->found;
+    p->run.at.found = h->found;
     spipe_priv_issue_slots(p, all, num);
     spipe_priv_lock(p->sync);
     for (k = 0; k < num; ++k) {
@@ -9495,7 +9504,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
         return 1;
     }
     if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
-    while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
+    while (!(p->route.segments[s->segment - 1].waits & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
 }
@@ -9516,8 +9525,8 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
-        spipe_priv_count_idle(p, &p->caller, 0);
-        spipe_priv_tell(p); /* another may have to ask CUDA now */
+        spipe_priv_count_idle(p, &p->workers.caller, 0);
+        spipe_priv_tell(p);         /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
         spipe_priv_lock(p->sync);
@@ -9569,7 +9578,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 
 /* The caller works until all is over. */
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
-    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_hand_t *h = &p->workers.caller;
     spipe_priv_lock(p->sync);
     while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
@@ -9582,7 +9591,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t page = SPIPE_PRIV_TOUCH_PAGE;
     p->run.states = 0;
-    p->caller.caller = 1;
+    p->workers.caller.caller = 1;
     spipe_priv_start_workers(p);
     spipe_priv_lock(p->sync);
     p->run.at.touched = 0;
@@ -9592,149 +9601,10 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     spipe_priv_work_off(p);
 }
 
-/* ---- src/private/running.h ---- */
-/* ---- 13 execute: a run ---------------------------------------------------------------------
-   From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
-   what is whole. Writes spipe_priv_run_t. */
-
-/* How many chunks there are, and whether one stream will do. */
-SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
-    spipe_priv_run_t *run = &p->run;
-    const spipe_desc_t *d = &p->request.desc;
-    const size_t size = p->plan.chunk;
-    run->shared = d->hooks && d->hooks->next_chunk;
-    run->endless = spipe_priv_endless(d);
-    run->total = run->endless ? SPIPE_AUTO : d->count;
-    run->full_chunks = run->endless ? 0 : d->count / size;
-    run->num_chunks = run->full_chunks + (d->count % size != 0);
-    if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
-    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
-    if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
-        run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
-    }
-}
-
-SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
-    spipe_priv_run_t *run = &p->run;
-    size_t k;
-    if (!p->workers.started) p->sync->single_threaded = !p->workers.made;
-    spipe_priv_failure_clear(&p->failure);
-    p->note.error = cudaSuccess;
-    p->note.catches = SPIPE_PRIV_CATCHES;
-    p->caller.caller = 1;
-    p->caller.found = run->found = p->visit.found;
-    spipe_priv_measure(p);
-    if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
-    run->moved[0] = run->moved[1] = 0;
-    p->report.wall_ms = 0.0;
-    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
-    SPIPE_PRIV_STORE(run->failed, 0);
-    SPIPE_PRIV_STORE(run->stop_asked, 0);
-    SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
-    run->told.stop = 0;
-    run->resident = cudaErrorNotReady;
-    memset((void *)&run->at, 0, sizeof run->at);
-    run->at.reported = SIZE_MAX;
-    for (k = 0; k < p->plan.depth; ++k) {
-        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
-        p->memory.slots[k].before = SPIPE_AUTO;
-    }
-    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
-    run->in_turn = !run->states || spipe_priv_is_modelled();
-    run->at.issuing = run->states; /* until residents are copied in */
-    spipe_priv_begin_steering(p);
-    spipe_priv_model_run(p);
-    spipe_priv_unlock(p->sync);
-}
-
-/* The slot of the next chunk, in a run that takes them in turn. NULL: there is no chunk. Several
-   GPUs: asks which it is when the slot is free, so that a slow GPU takes fewer. */
-SPIPE_PRIV_OFTEN spipe_priv_slot_t *spipe_priv_turn(spipe_priv_pipeline_t *p, size_t order) {
-    const size_t depth = p->plan.depth;
-    spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
-    cudaError_t e = cudaSuccess;
-    slot->chunk = order;
-    if (p->run.shared) {
-        if (slot->used) e = cudaEventSynchronize(slot->out_done);
-        if (e != cudaSuccess) (void)cudaGetLastError(); /* the next call returns it, too */
-        if (e == cudaSuccess && slot->used && p->run.at.completed <= slot->order) {
-            p->run.at.completed = slot->order + 1;
-        }
-        slot->chunk = p->request.desc.hooks->next_chunk(p);
-        if (slot->chunk == SPIPE_AUTO) p->run.at.end = order;
-        if (slot->chunk == SPIPE_AUTO) return NULL;
-    }
-    slot->order = order;
-    slot->behind = order > 0 ? &p->memory.slots[(order - 1) % depth] : NULL;
-    p->run.at.issued = order + 1;
-    return slot;
-}
-
-/* After a failure of a run that is waited for, the chunks before are still issued. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_goes_on(const spipe_priv_pipeline_t *p, cudaError_t e) {
-    return p->run.mode != SPIPE_PRIV_WAITED_FOR || p->run.shared ? e : cudaSuccess;
-}
-
-/* Issues steps from .. last-1 of a chunk, in a run that takes slots in turn. */
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
-                                                    size_t order) {
-    const spipe_priv_program_t *g = &p->program;
-    spipe_priv_slot_t *slot = &p->memory.slots[order % p->plan.depth];
-    cudaError_t e;
-    if (order >= p->run.at.end) return cudaSuccess;
-    if (from == 0) slot = spipe_priv_turn(p, order);
-    if (!slot) return cudaSuccess;
-    e = spipe_priv_issue(p, g->step_start[from], g->step_start[last], slot);
-    if (e != cudaSuccess) return spipe_priv_goes_on(p, e);
-    if (last == p->route.num_steps) {
-        slot->used = 1;
-        if ((order & g->checkpoint_mask) == g->checkpoint_mask) {
-            e = spipe_priv_checkpoint(p, order);
-            if (e != cudaSuccess) {
-                e = spipe_priv_check_step(p, e, -1, slot->chunk, "recording its end");
-                return spipe_priv_goes_on(p, e);
-            }
-        }
-        p->run.at.issued_out = order + 1; /* after its checkpoint, which shows that it is whole */
-        if (p->request.desc.checked && p->run.mode == SPIPE_PRIV_WAITED_FOR)
-            p->run.at.completed = order + 1;
-    }
-    if (p->provider && !p->sync->single_threaded) p->provider->between(p);
-    if (p->request.desc.progress) spipe_priv_report_progress(p);
-    return cudaSuccess;
-}
-
-/* Once the run is to stop, no further chunk is issued. */
-SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order) {
-    if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
-}
-
-/* Step by step over depth chunks at a time. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
-    const size_t depth = p->plan.depth;
-    size_t at, k;
-    int i;
-    for (at = 0; at < p->run.at.end; at += depth) {
-        for (i = 0; i < p->route.num_steps; ++i) {
-            for (k = at; k < at + depth; ++k) {
-                if (i == 0) spipe_priv_stop_at(p, k);
-                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
-            }
-        }
-    }
-    return cudaSuccess;
-}
-
-/* All chunks of a run without host work. */
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
-    size_t order;
-    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
-    for (order = 0; order < p->run.at.end; ++order) {
-        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
-        spipe_priv_stop_at(p, order + 1);
-    }
-    return cudaSuccess;
-}
+/* ---- src/private/around.h ---- */
+/* ---- 13 execute: around a run ---------------------------------------------------------------
+   What comes before the first chunk and after the last one in the streams: resident buffers, and
+   the work that is on other streams. */
 
 /* Copies resident buffers in, before the first chunk, or out, after the last one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
@@ -9840,6 +9710,151 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
     return e;
 }
 
+/* ---- src/private/running.h ---- */
+/* ---- 13 execute: a run ---------------------------------------------------------------------
+   From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
+   what is whole. Writes spipe_priv_run_t. */
+
+/* How many chunks there are, and whether one stream will do. */
+SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    const spipe_desc_t *d = &p->request.desc;
+    const size_t size = p->plan.chunk;
+    run->shared = d->hooks && d->hooks->next_chunk;
+    run->endless = spipe_priv_endless(d);
+    run->total = run->endless ? SPIPE_AUTO : d->count;
+    run->full_chunks = run->endless ? 0 : d->count / size;
+    run->num_chunks = run->full_chunks + (d->count % size != 0);
+    if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
+    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
+    if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
+        run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
+    }
+}
+
+SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    size_t k;
+    if (!p->workers.started) p->sync->single_threaded = !p->workers.made;
+    spipe_priv_failure_clear(&p->failure);
+    p->note.error = cudaSuccess;
+    p->note.catches = SPIPE_PRIV_CATCHES;
+    p->workers.caller.caller = 1;
+    p->workers.caller.found = p->visit.found;
+    spipe_priv_measure(p);
+    if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
+    run->moved[0] = run->moved[1] = 0;
+    p->report.wall_ms = 0.0;
+    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
+    SPIPE_PRIV_STORE(run->failed, 0);
+    SPIPE_PRIV_STORE(run->stop_asked, 0);
+    SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
+    run->told.stop = 0;
+    run->resident = cudaErrorNotReady;
+    memset((void *)&run->at, 0, sizeof run->at);
+    run->at.reported = SIZE_MAX;
+    run->at.found = p->visit.found;
+    for (k = 0; k < p->plan.depth; ++k) {
+        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
+        p->memory.slots[k].before = SPIPE_AUTO;
+    }
+    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
+    run->in_turn = !run->states || spipe_priv_is_modelled();
+    run->at.issuing = run->states; /* until residents are copied in */
+    spipe_priv_begin_steering(p);
+    spipe_priv_model_run(p);
+    spipe_priv_unlock(p->sync);
+}
+
+/* The slot of the next chunk, in a run that takes them in turn. NULL: there is no chunk. Several
+   GPUs: asks which it is when the slot is free, so that a slow GPU takes fewer. */
+SPIPE_PRIV_OFTEN spipe_priv_slot_t *spipe_priv_turn(spipe_priv_pipeline_t *p, size_t order) {
+    const size_t depth = p->plan.depth;
+    spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
+    cudaError_t e = cudaSuccess;
+    slot->chunk = order;
+    if (p->run.shared) {
+        if (slot->used) e = cudaEventSynchronize(slot->out_done);
+        if (e != cudaSuccess) (void)cudaGetLastError(); /* the next call returns it, too */
+        if (e == cudaSuccess && slot->used && p->run.at.completed <= slot->order) {
+            p->run.at.completed = slot->order + 1;
+        }
+        slot->chunk = p->request.desc.hooks->next_chunk(p);
+        if (slot->chunk == SPIPE_AUTO) p->run.at.end = order;
+        if (slot->chunk == SPIPE_AUTO) return NULL;
+    }
+    slot->order = order;
+    slot->behind = order > 0 ? &p->memory.slots[(order - 1) % depth] : NULL;
+    p->run.at.issued = order + 1;
+    return slot;
+}
+
+/* After a failure of a run that is waited for, the chunks before are still issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_goes_on(const spipe_priv_pipeline_t *p, cudaError_t e) {
+    return p->run.mode != SPIPE_PRIV_WAITED_FOR || p->run.shared ? e : cudaSuccess;
+}
+
+/* Issues steps from .. last-1 of a chunk, in a run that takes slots in turn. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
+                                                    size_t order) {
+    const spipe_priv_program_t *g = &p->program;
+    spipe_priv_slot_t *slot = &p->memory.slots[order % p->plan.depth];
+    cudaError_t e;
+    if (order >= p->run.at.end) return cudaSuccess;
+    if (from == 0) slot = spipe_priv_turn(p, order);
+    if (!slot) return cudaSuccess;
+    e = spipe_priv_issue(p, g->step_start[from], g->step_start[last], slot);
+    if (e != cudaSuccess) return spipe_priv_goes_on(p, e);
+    if (last == p->route.num_steps) {
+        slot->used = 1;
+        if ((order & g->checkpoint_mask) == g->checkpoint_mask) {
+            e = spipe_priv_checkpoint(p, order);
+            if (e != cudaSuccess) {
+                e = spipe_priv_check_step(p, e, -1, slot->chunk, "recording its end");
+                return spipe_priv_goes_on(p, e);
+            }
+        }
+        p->run.at.issued_out = order + 1; /* after its checkpoint, which shows that it is whole */
+        if (p->request.desc.checked && p->run.mode == SPIPE_PRIV_WAITED_FOR)
+            p->run.at.completed = order + 1;
+    }
+    if (p->provider && !p->sync->single_threaded) p->provider->between(p);
+    if (p->request.desc.progress) spipe_priv_report_progress(p);
+    return cudaSuccess;
+}
+
+/* Once the run is to stop, no further chunk is issued. */
+SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order) {
+    if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
+}
+
+/* Step by step over depth chunks at a time. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth;
+    size_t at, k;
+    int i;
+    for (at = 0; at < p->run.at.end; at += depth) {
+        for (i = 0; i < p->route.num_steps; ++i) {
+            for (k = at; k < at + depth; ++k) {
+                if (i == 0) spipe_priv_stop_at(p, k);
+                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
+            }
+        }
+    }
+    return cudaSuccess;
+}
+
+/* All chunks of a run without host work. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+    size_t order;
+    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
+    for (order = 0; order < p->run.at.end; ++order) {
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
+        spipe_priv_stop_at(p, order + 1);
+    }
+    return cudaSuccess;
+}
+
 /* With states: waits for what the host did not have to wait for yet. */
 SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued;
@@ -9870,8 +9885,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     if (states) spipe_priv_let_slots_end(p);
-    while (!states && p->request.desc.progress && p->run.at.completed < n &&
-           e == cudaSuccess) {
+    while (!states && p->request.desc.progress && p->run.at.completed < n && e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
         spipe_priv_report_progress(p);
     }
@@ -10102,7 +10116,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1; /* until everything is arranged */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    p->steer.found = 0; /* it was of another plan */
+    p->workers.steer.found = 0; /* it was of another plan */
     spipe_priv_make_workers(p);
     SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
@@ -10921,7 +10935,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
         spipe_priv_check_out(p);
         return spipe_priv_call_failed(p, e, "setting up");
     }
+    spipe_priv_lock(p->sync);
     p->pull.active = 1;
+    spipe_priv_unlock(p->sync);
     return spipe_priv_start_streams(p);
 }
 
@@ -10942,13 +10958,15 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (p->run.states) spipe_priv_work_off(p);
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_lock(p->sync); /* workers of kept pipelines live on */
+    p->pull.active = 0;
+    spipe_priv_unlock(p->sync);
     if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
         spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on that memory */
     }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.replayed = 0;
-    p->pull.active = 0;
     spipe_priv_check_out(p);
 }
 
@@ -10961,6 +10979,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_error(spipe_priv_pipeline_t *p, size
     return e;
 }
 
+/* A number of chunks that a worker may lower. */
+SPIPE_PRIV_RARE size_t spipe_priv_pull_bound(spipe_priv_pipeline_t *p, const size_t *of) {
+    size_t bound;
+    spipe_priv_lock(p->sync);
+    bound = *of;
+    spipe_priv_unlock(p->sync);
+    return bound;
+}
+
 /* Whether the next chunk's slot is filled by a modelled clock, if there is one. */
 SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
     int filled = 1;
@@ -10968,7 +10995,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
         filled = spipe_priv_model_filled(p, p->pull.issued);
         if (filled >= 0) break;
         spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
-        filled = spipe_priv_do_one(p, &p->caller);
+        filled = spipe_priv_do_one(p, &p->workers.caller);
         spipe_priv_unlock(p->sync);
         if (!filled) spipe_priv_nap(SPIPE_PRIV_NAP_US); /* the model has no patience for ever */
     }
@@ -10978,7 +11005,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
 /* With states: issues the copies in of the next chunk; waits until its slot is filled, or (waits =
    0) returns 0 if it is not. */
 SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
-    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_hand_t *h = &p->workers.caller;
     const size_t next = p->pull.issued;
     spipe_priv_lock(p->sync);
     while (spipe_priv_look_anew(p, h)) {
@@ -11001,7 +11028,8 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
 /* Issues the copies in of the following chunks, as long as slots are free and filled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.at.end) {
+    while (pull->issued < pull->released + p->plan.depth &&
+           pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
         else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
@@ -11014,7 +11042,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_held(spipe_priv_pipeline_t *p, size_t chunk) {
     spipe_priv_slot_t *s = &p->memory.slots[chunk % p->plan.depth];
     if (!p->run.states) return s;
+    spipe_priv_lock(p->sync);
     for (s = p->memory.slots; s->chunk != chunk || s->state != SPIPE_PRIV_ON_HOST;) ++s;
+    spipe_priv_unlock(p->sync);
     return s;
 }
 
@@ -11075,7 +11105,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
     if (p->run.states) {
         spipe_priv_lock(p->sync);
         slot->waits = 0;
-        spipe_priv_have_role(p, &p->caller, slot);
+        spipe_priv_have_role(p, &p->workers.caller, slot);
         spipe_priv_unlock(p->sync);
         ++p->pull.released;
         SPIPE_TRY(spipe_priv_pull_error(p, chunk));
@@ -11109,7 +11139,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
-    if (p->pull.taken < p->run.num_chunks && held < p->plan.depth) return cudaSuccess;
+    if (held < p->plan.depth && p->pull.taken < spipe_priv_pull_bound(p, &p->run.num_chunks)) {
+        return cudaSuccess;
+    }
     return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }
@@ -12093,9 +12125,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
-                             m->device_bytes, m->pinned_bytes, p->plan.depth,
-                             p->plan.chunk, r->device.bytes, r->pinned.bytes,
-                             r->device.used, r->pinned.used);
+                             m->device_bytes, m->pinned_bytes, p->plan.depth, p->plan.chunk,
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
 /* If a thread runs a part of a run on several devices: the thread that waits for all its parts;
@@ -12579,8 +12610,8 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
 
 /* The idle events of the kind that a run wants: blocking ones, or others. */
 SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    return &l->events[p->request.desc.blocking != 0];
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    return &r->lending.events[p->request.desc.blocking != 0];
 }
 
 /* Takes all at once, because many runs wait for the lock. */
@@ -12594,9 +12625,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_str
     if (p->lent.streams_ahead + p->lent.events_ahead > 0) return; /* left by a failure */
     spipe_priv_lock(l->sync);
     p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
-    p->lent.events_ahead =
-        spipe_priv_take_idle(spipe_priv_idle_events(p), (void *)(s->events + s->num_events),
-                             num_events);
+    p->lent.events_ahead = spipe_priv_take_idle(spipe_priv_idle_events(p),
+                                                (void *)(s->events + s->num_events), num_events);
     spipe_priv_unlock(l->sync);
 }
 
@@ -12664,8 +12694,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
         spipe_priv_idle_events(p)->made -= num_events;
     } else {
         streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
-        events = spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events,
-                                     num_events);
+        events =
+            spipe_priv_put_idle(spipe_priv_idle_events(p), (const void *)s->events, num_events);
     }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
@@ -12742,9 +12772,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     }
 }
 
-/* Gives other runs their turn: while there are some, a chunk is issued only when the copy in before
-   it has ended, because a copy engine goes on with one stream for as long as that has work. Chunks
-   that host threads fill come one by one anyway. */
+/* Gives other runs their turn: a chunk is issued only when the copy in before it has ended, because
+   a copy engine goes on with a stream that has work. Chunks that are filled come one by one. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;

@@ -225,8 +225,8 @@ typedef struct spipe_priv_timed_op {
     size_t span;  /* index of its span */
     size_t chunk; /* that it belongs to */
     int slot;
-    int again;    /* 1 = the slot was used before in this run */
-    int stream;   /* index in the pipeline's streams */
+    int again;  /* 1 = the slot was used before in this run */
+    int stream; /* index in the pipeline's streams */
 } spipe_priv_timed_op_t;
 
 /* Observations of the first calls of a stage, which show whether it uses its stream and whether it

@@ -1,5 +1,5 @@
-/*  test_busy_machine.cu -- where other programs want every CPU, threads that wait sleep, and between
-    runs workers use none. Yields take as long here as the test says. */
+/*  test_busy_machine.cu -- where other programs want every CPU, threads that wait sleep, and
+    between runs workers use none. Yields take as long here as the test says. */
 #include "replaced.h"
 
 #include "tap.h"
@@ -111,7 +111,8 @@ static void workers_of_a_busy_machine(void) {
     set_yield_us(0);
     tap_note("%d runs of %d chunks, %.0f ms: %d yields", RUNS, CHUNKS, 1e3 * took, yields);
     tap_ok(e == cudaSuccess, "runs on a busy machine");
-    tap_ok(yields <= THREADS * (1 + (int)(took / (32 * 2e-3))), "its threads sleep while they wait");
+    tap_ok(yields <= THREADS * (1 + (int)(took / (32 * 2e-3))),
+           "its threads sleep while they wait");
     (void)spipe_pipeline_destroy(p);
 }
 

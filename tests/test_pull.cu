@@ -392,8 +392,7 @@ static void test_failure_stays(kind_t kind, cudaStream_t stream) {
         e = spipe_pipeline_run(w.p, NULL);
     }
     SPIPE_CHECK(spipe_release(w.p, stream));
-    tap_ok(e == cudaErrorNotPermitted &&
-               spipe_next(w.p, stream, &c) == cudaErrorOperatingSystem &&
+    tap_ok(e == cudaErrorNotPermitted && spipe_next(w.p, stream, &c) == cudaErrorOperatingSystem &&
                says(&w, "failed at chunk 1"),
            "%s: the source fails while a chunk is held, which is said later, too: %s",
            kind_names[kind], spipe_pipeline_failure(w.p)->message);

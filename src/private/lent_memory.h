@@ -164,9 +164,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
-                             m->device_bytes, m->pinned_bytes, p->plan.depth,
-                             p->plan.chunk, r->device.bytes, r->pinned.bytes,
-                             r->device.used, r->pinned.used);
+                             m->device_bytes, m->pinned_bytes, p->plan.depth, p->plan.chunk,
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
 /* If a thread runs a part of a run on several devices: the thread that waits for all its parts;

@@ -261,8 +261,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
-    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
-               !p->route.fills;
+    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream && !p->route.fills;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;

@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_free_slot(spipe_priv_pipeline_t *p
 /* The segment that a host stage follows. */
 SPIPE_PRIV_RARE int spipe_priv_segment_before(const spipe_priv_pipeline_t *p, int stage) {
     int k = 0;
-    while (!(p->route.waits[k] & SPIPE_BIT(stage))) ++k;
+    while (!(p->route.segments[k].waits & SPIPE_BIT(stage))) ++k;
     return k;
 }
 
@@ -237,7 +237,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p) {
 /* Whether workers call CUDA: a thread's first call takes long, which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_call(const spipe_priv_pipeline_t *p) {
     if (p->request.desc.resources || p->request.kept) return 1; /* they have called it before */
-    if (spipe_priv_is_modelled()) return 1; /* it takes no modelled time */
+    if (spipe_priv_is_modelled()) return 1;                     /* it takes no modelled time */
     return p->run.at.issued >= SPIPE_PRIV_LONG_RUN * p->workers.num_threads;
 }
 
@@ -248,6 +248,11 @@ SPIPE_PRIV_RARE int spipe_priv_workers_issue(const spipe_priv_pipeline_t *p) {
     return spipe_priv_workers_call(p);
 }
 
+/* How many kinds of tasks there are: filling, draining, host stages. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_kinds(const spipe_priv_pipeline_t *p) {
+    return (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
+}
+
 /* Whether a waiting caller does a task: if there are no workers, if they take all CPUs, or if the
    plan says so. Host stages, and what takes one thread at a time, it does only where workers are
    missing; a source may wait for what a sink has got, so not that one. */
@@ -255,10 +260,10 @@ SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_task_t *t) {
     const spipe_priv_workers_t *w = &p->workers;
     const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
-    const size_t kinds = (size_t)p->route.fills + (size_t)p->route.drains +
-                         (size_t)(p->route.num_segments > 1);
     if (workers == 0) return 1;
-    if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
+    if (p->route.sequential) {
+        return workers < spipe_priv_num_kinds(p) && t->what != SPIPE_PRIV_FILL;
+    }
     return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);
 }
 

@@ -72,7 +72,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1; /* until everything is arranged */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
-    p->steer.found = 0; /* it was of another plan */
+    p->workers.steer.found = 0; /* it was of another plan */
     spipe_priv_make_workers(p);
     SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));

@@ -233,13 +233,13 @@ typedef struct spipe_desc {
                                         others returns cudaErrorNotReady at once (default: 0) */
     const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
-    int blocking;         /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
+    int blocking; /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
                              use no CPU; it may take longer (default: 0) */
     int stages_on_caller; /* 1 = stages on the GPU are called by the thread that called run and by
                              no other (default: 0) */
-    int ignore_default_stream;         /* 1 = a run does not wait for the work that is on the
+    int ignore_default_stream;            /* 1 = a run does not wait for the work that is on the
                                         default stream when it begins, see RULES (default: 0) */
-    spipe_devices_t devices;           /* (default: the current one) */
+    spipe_devices_t devices;              /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
