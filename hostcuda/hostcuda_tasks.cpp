@@ -142,7 +142,7 @@ bool give_next(Lock &lock, const void *pool, double limit, std::chrono::millisec
     double *const lane = first_lane(p);
     t->begin = begin + (*lane < ready_of(*t) ? current().profile.host_wake : 0); /* it had parked */
     t->end = std::max(t->until, t->begin + length_of(*t, p.sharing));
-    p.busy += t->end - begin;
+    p.busy += t->end - t->begin;
     *lane = t->end;
     set_timed(*t);
     for (auto at = p.untimed.begin(); at != p.untimed.end(); ++at) {
