@@ -68,6 +68,7 @@ static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) 
         usleep((unsigned)s->ms * 1000u);
         s->late = 2;
     }
+    if (s->ms == 0) usleep(200);
     for (k = 0; k < count; ++k) ((unsigned char *)dst)[k] = give_at(first + k);
     return cudaSuccess;
 }
@@ -108,8 +109,8 @@ static void test_calls(void) {
         SPIPE_CHECK(spipe_pipeline_run(p, NULL));
         SPIPE_CHECK(spipe_pipeline_destroy(p));
         tap_ok(s.most == 1 && s.calls == CHUNKS && wrong_in(y) == 0,
-               "%s threads: stages are called by one thread at a time, %d by others", k < 4 ? "3" : "no",
-               (int)s.others);
+               "%s threads: stages are called by one thread at a time, %d by others",
+               k < 4 ? "3" : "no", (int)s.others);
         if (ordered) tap_ok(s.unordered == 0, "an ordered stage gets its chunks in order");
         if (on_caller) tap_ok(s.others == 0, "if asked to, the caller alone calls stages");
     }
@@ -252,17 +253,20 @@ static double steered_ms(size_t threads, int sinks, size_t *found) {
     if (threads == SPIPE_AUTO) /* whatever this computer's CPUs make the first guess */
         ((spipe_priv_pipeline_t *)(void *)p)->plan.fill_threads = 2;
     SPIPE_CHECK(spipe_pipeline_run(p, &r));
-    if (threads == SPIPE_AUTO) SPIPE_CHECK(spipe_pipeline_run(p, &r)); /* begins with what it found */
+    if (threads == SPIPE_AUTO)
+        SPIPE_CHECK(spipe_pipeline_run(p, &r)); /* begins with what it found */
     *found = ((spipe_priv_pipeline_t *)(void *)p)->workers.active;
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     return r.wall_ms;
 }
 
 static void test_steering(void) {
-    static const machine_t machines[] = {
-        {"a fast link, slow threads", 5.0, 5.0, 1e3, 50.0}, {"a slow link", 10.0, 10.0, 1e3, 12.0},
-        {"fast threads", 20.0, 20.0, 1e3, 50.0},            {"little memory", 10.0, 10.0, 20.0, 50.0},
-        {"slow to fill", 4.0, 12.0, 1e3, 25.0},             {"slow to drain", 12.0, 4.0, 1e3, 25.0}};
+    static const machine_t machines[] = {{"a fast link, slow threads", 5.0, 5.0, 1e3, 50.0},
+                                         {"a slow link", 10.0, 10.0, 1e3, 12.0},
+                                         {"fast threads", 20.0, 20.0, 1e3, 50.0},
+                                         {"little memory", 10.0, 10.0, 20.0, 50.0},
+                                         {"slow to fill", 4.0, 12.0, 1e3, 25.0},
+                                         {"slow to drain", 12.0, 4.0, 1e3, 25.0}};
     const hostcuda_profile_t before = hostcuda_get_profile(0);
     size_t m, threads, found = 0, fixed;
     if (!pipe_threads() || !spipe_priv_is_modelled()) {

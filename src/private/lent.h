@@ -362,7 +362,8 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const spipe_priv_run_t *run = &p->run;
     const size_t issued = run->at.issued_out;
     if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states || issued == 0 ||
-        issued >= run->at.end) return;
+        issued >= run->at.end)
+        return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 
