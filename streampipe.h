@@ -6305,7 +6305,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_completed(const spipe_priv_pipeline_t *p) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         if (s->state != SPIPE_PRIV_EMPTY && s->chunk < least) least = s->chunk;
         if (s->before < least) least = s->before;
-        num -= (s->state != SPIPE_PRIV_EMPTY) + (s->before != SPIPE_AUTO);
+        num -= (size_t)(s->state != SPIPE_PRIV_EMPTY) + (size_t)(s->before != SPIPE_AUTO);
     }
     if (p->run.shared) return num;
     if (p->run.limit < least) least = p->run.limit;
@@ -9720,6 +9720,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
     const size_t size = p->plan.chunk;
+    spipe_priv_lock(p->sync); /* workers of the run before may be there */
     run->shared = d->hooks && d->hooks->next_chunk;
     run->endless = spipe_priv_endless(d);
     run->total = run->endless ? SPIPE_AUTO : d->count;
@@ -9730,6 +9731,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
         run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
+    spipe_priv_unlock(p->sync);
 }
 
 SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
@@ -9745,7 +9747,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
-    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
+    spipe_priv_lock(p->sync);
     SPIPE_PRIV_STORE(run->failed, 0);
     SPIPE_PRIV_STORE(run->stop_asked, 0);
     SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
@@ -12778,7 +12780,8 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const spipe_priv_run_t *run = &p->run;
     const size_t issued = run->at.issued_out;
     if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states || issued == 0 ||
-        issued >= run->at.end) return;
+        issued >= run->at.end)
+        return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 

@@ -271,8 +271,7 @@ typedef struct spipe_priv_recorder {
 
 #if defined(SPIPE_NVTX)
 /* Opens an NVTX range before an operation, and closes it after. */
-SPIPE_API void spipe_priv_range(const spipe_priv_pipeline_t *p, const char *name, size_t chunk,
-                                int after) {
+SPIPE_API void spipe_priv_range(const char *name, size_t chunk, int after) {
     char text[96];
     if (after) {
         (void)nvtxRangePop();
@@ -389,8 +388,7 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
         if (s && cudaEventRecord(timed->end, op->stream) == cudaSuccess) ++rec->num_ops;
     }
 #if defined(SPIPE_NVTX)
-    spipe_priv_range(p,
-                     kind == SPIPE_SPAN_STAGE ? p->request.desc.stages[op->stage].name
+    spipe_priv_range(kind == SPIPE_SPAN_STAGE ? p->request.desc.stages[op->stage].name
                                               : spipe_priv_span_name((spipe_span_kind_t)kind),
                      slot->chunk, after);
 #endif
@@ -405,8 +403,7 @@ SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pr
     spipe_span_t *s;
     if (t->what == SPIPE_PRIV_TOUCH) return;
 #if defined(SPIPE_NVTX)
-    spipe_priv_range(p,
-                     t->what == SPIPE_PRIV_HOST ? p->request.desc.stages[t->stage].name
+    spipe_priv_range(t->what == SPIPE_PRIV_HOST ? p->request.desc.stages[t->stage].name
                                                 : spipe_priv_span_name(kinds[t->what]),
                      t->chunk, after);
 #endif

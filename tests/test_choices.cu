@@ -778,7 +778,7 @@ typedef struct counted {
 } counted_t;
 
 static void count_task(struct spipe_timeline *timeline, struct spipe_priv_pipeline *, int what,
-                       const void *about, size_t, int after) {
+                       const void *about, const struct spipe_priv_slot *, int after) {
     counted_t *h = (counted_t *)(void *)timeline;
     int own, task;
     if (what != SPIPE_PRIV_WATCH_TASK || after) return;
@@ -792,16 +792,9 @@ static void until_all_parked(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     size_t awake = 1;
     while (awake > 0) {
-        int i;
         usleep(500);
         spipe_priv_lock(p->sync);
-        for (awake = 0, i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
-            const spipe_priv_queue_t *q = &p->workers.queues[i];
-            const spipe_priv_worker_t *w;
-            awake += q->num_threads;
-            for (w = q->parked; w; w = w->next) --awake;
-            for (w = q->barred; w; w = w->next) --awake;
-        }
+        awake = p->workers.taking - p->workers.asleep;
         spipe_priv_unlock(p->sync);
     }
 }

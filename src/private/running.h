@@ -7,6 +7,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
     const size_t size = p->plan.chunk;
+    spipe_priv_lock(p->sync); /* workers of the run before may be there */
     run->shared = d->hooks && d->hooks->next_chunk;
     run->endless = spipe_priv_endless(d);
     run->total = run->endless ? SPIPE_AUTO : d->count;
@@ -17,6 +18,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
         run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
+    spipe_priv_unlock(p->sync);
 }
 
 SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
@@ -32,7 +34,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
-    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
+    spipe_priv_lock(p->sync);
     SPIPE_PRIV_STORE(run->failed, 0);
     SPIPE_PRIV_STORE(run->stop_asked, 0);
     SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);

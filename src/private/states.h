@@ -202,7 +202,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_completed(const spipe_priv_pipeline_t *p) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         if (s->state != SPIPE_PRIV_EMPTY && s->chunk < least) least = s->chunk;
         if (s->before < least) least = s->before;
-        num -= (s->state != SPIPE_PRIV_EMPTY) + (s->before != SPIPE_AUTO);
+        num -= (size_t)(s->state != SPIPE_PRIV_EMPTY) + (size_t)(s->before != SPIPE_AUTO);
     }
     if (p->run.shared) return num;
     if (p->run.limit < least) least = p->run.limit;

@@ -311,12 +311,13 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
 /* In place of a timeline's watcher: the worker of a host stage begins with chunk BAD - 1 only when
    the GPU has failed at the next one, and before the calling thread has said so. */
 static void hold_up(struct spipe_timeline *, struct spipe_priv_pipeline *, int what,
-                    const void *about, size_t batch, int after) {
+                    const void *about, const struct spipe_priv_slot *slot, int after) {
+    const size_t chunk = slot ? slot->chunk : SPIPE_AUTO;
     int k;
-    if (what == SPIPE_PRIV_WATCH_OP && after && batch == BAD && hostcuda_fail_fired() > 0) {
+    if (what == SPIPE_PRIV_WATCH_OP && after && chunk == BAD && hostcuda_fail_fired() > 0) {
         usleep(50000);
     }
-    if (what != SPIPE_PRIV_WATCH_TASK || after || batch != BAD - 1) return;
+    if (what != SPIPE_PRIV_WATCH_TASK || after || chunk != BAD - 1) return;
     if (((const spipe_priv_task_t *)about)->what != SPIPE_PRIV_HOST) return;
     for (k = 0; k < 2000 && hostcuda_fail_fired() == 0; ++k) usleep(1000);
     usleep(5000);
