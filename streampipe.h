@@ -5221,6 +5221,7 @@ typedef struct spipe_priv_progress_counts {
     size_t touched;      /* pages that were touched, or are being touched, ... */
     size_t pages;        /* ... of so many */
     int reading;         /* 1 = a thread reads the sources, in turn */
+    int broken;          /* 1 = in a checked run the GPU has failed, at a chunk that is known */
     int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
     size_t busy;         /* threads that do either, or a task */
     cudaError_t found;   /* CUDA's last error on the thread that issues, before the run */
@@ -6375,6 +6376,16 @@ SPIPE_PRIV_RARE int spipe_priv_asks(spipe_priv_pipeline_t *p) {
     return spipe_priv_asked(p, 0) || spipe_priv_asked(p, 1);
 }
 
+/* Whether a task is left to the caller: a caller that helps fills the first chunk and drains the
+   last one, since no worker would wake up sooner. */
+SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_task_t *t) {
+    if (!p->plan.caller_helps || t->what > SPIPE_PRIV_FILL) return 0;
+    if (t->what == SPIPE_PRIV_FILL && t->chunk > 0) return 0;
+    if (t->what == SPIPE_PRIV_DRAIN && t->chunk + 1 != p->run.num_chunks) return 0;
+    return spipe_priv_caller_does(p, t);
+}
+
 /* Whether the sleeping caller is needed. Workers that may issue find what there is themselves. */
 SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
     spipe_priv_task_t t;
@@ -6387,7 +6398,7 @@ SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
 /* Whether a sleeping worker is needed. */
 SPIPE_PRIV_RARE int spipe_priv_needs_worker(spipe_priv_pipeline_t *p) {
     spipe_priv_task_t t;
-    if (spipe_priv_next_task(p, &t)) return 1;
+    if (spipe_priv_next_task(p, &t) && !spipe_priv_is_callers(p, &t)) return 1;
     if (!spipe_priv_workers_call(p)) return 0;
     if (!p->workers.asker && spipe_priv_asks(p)) return 1;
     return spipe_priv_workers_issue(p) && !p->run.at.issuing && spipe_priv_issuable(p);
@@ -6455,7 +6466,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
     void *dropped = NULL;
     if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
-    if (!p->run.failed || chunk < p->failure.chunk) {
+    if (!p->run.failed || (chunk < p->failure.chunk && !p->run.at.broken)) {
         va_list args;
         if (p->run.failed || (note && note->thrown)) {
             dropped = p->thrown;
@@ -6537,16 +6548,25 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
    */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t chunk, const char *what) {
+    int stays;
     if (e == cudaSuccess) return e;
     (void)spipe_priv_take_error(e);
-    if (!p->request.desc.checked && spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e);
+    stays = spipe_priv_stays(p, e);
+    if (stays && !p->request.desc.checked) return spipe_priv_fail_between(p, e);
     if (stage < 0) {
-        return spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
-                               cudaGetErrorString(e));
+        e = spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
+                            cudaGetErrorString(e));
+    } else {
+        e = spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
+                            what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                            cudaGetErrorString(e));
     }
-    return spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
-                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
-                           cudaGetErrorString(e));
+    if (!stays) return e;
+    spipe_priv_lock(p->sync); /* every call fails from now on, at whatever chunk */
+    p->run.at.broken = 1;
+    spipe_priv_end_at(p, spipe_priv_completed(p));
+    spipe_priv_unlock(p->sync);
+    return e;
 }
 
 /* A chunk on its way: where it lies in the whole, and its slot. */
@@ -9559,7 +9579,8 @@ SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_
         return 1;
     }
     if (spipe_priv_ask(p, h)) return 1;
-    if (!spipe_priv_next_task(p, &t) || (h->caller && !spipe_priv_caller_does(p, &t))) return 0;
+    if (!spipe_priv_next_task(p, &t)) return 0;
+    if (h->caller ? !spipe_priv_caller_does(p, &t) : spipe_priv_is_callers(p, &t)) return 0;
     spipe_priv_count_idle(p, h, 0);
     spipe_priv_take_task(p, &t);
     return 1;
@@ -11034,7 +11055,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
            pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
-        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
+        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, 0))
             break;
     }
     return cudaSuccess;
@@ -11067,7 +11088,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
     if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
     if (pull->issued > pull->taken || pull->taken - pull->released >= p->plan.depth) {
-        return cudaSuccess;
+        return spipe_priv_pull_error(p, pull->taken);
     }
     if (p->run.states)
         (void)spipe_priv_pull_issue(p, 1);

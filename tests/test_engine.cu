@@ -1,5 +1,5 @@
-/*  test_engine.cu -- the engine from outside: who calls stages and in which order, waits that use no
-    CPU, a worker that comes late, and how a long run finds its number of threads. */
+/*  test_engine.cu -- the engine from outside: who calls stages and in which order, waits that use
+    no CPU, a worker that comes late, and how a long run finds its number of threads. */
 #include "pipe_common.h"
 
 #include <atomic>
@@ -116,7 +116,7 @@ static void test_calls(void) {
     }
 }
 
-/* ---- one that comes late ---------------------------------------------------------------------- */
+/* ---- one that comes late -------------------------------------------------------------------- */
 
 static void test_late(void) {
     static unsigned char y[COUNT];
@@ -136,7 +136,7 @@ static void test_late(void) {
            "while one worker is late with a chunk, %d others are issued", (int)s.passed);
 }
 
-/* ---- waits that use no CPU -------------------------------------------------------------------- */
+/* ---- waits that use no CPU ------------------------------------------------------------------ */
 
 static double cpu_seconds(void) {
     struct timespec t;
@@ -195,7 +195,7 @@ static void test_blocking(void) {
     }
 }
 
-/* ---- steering, on the modelled clock ---------------------------------------------------------- */
+/* ---- steering, on the modelled clock -------------------------------------------------------- */
 #if defined(__HOSTCUDA__)
 enum {
     STEERED_CHUNK = 1 << 16,

@@ -696,8 +696,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
  * They do tasks, named by numbers, older ones having smaller ones. By the model the thread that is
  * free first does the oldest task that is ready: that was posted, and whose event's work and tasks
  * `before` have ended. It lasts as long as hostcuda_host_work and hostcuda_host_copy declare
- * between hostcuda_task_begin and _end, on any thread. HOSTCUDA_NO_TASKS hides this part; then the headers
- * declare only what CUDA has. */
+ * between hostcuda_task_begin and _end, on any thread. HOSTCUDA_NO_TASKS hides this part; then the
+ * headers declare only what CUDA has. */
 #ifndef HOSTCUDA_NO_TASKS
 #define HOSTCUDA_TASKS 1
 /* 1 = with HOSTCUDA_FREE=1 in the environment: the library shall choose as on a GPU, by what is

@@ -300,6 +300,7 @@ typedef struct spipe_priv_progress_counts {
     size_t touched;      /* pages that were touched, or are being touched, ... */
     size_t pages;        /* ... of so many */
     int reading;         /* 1 = a thread reads the sources, in turn */
+    int broken;          /* 1 = in a checked run the GPU has failed, at a chunk that is known */
     int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
     size_t busy;         /* threads that do either, or a task */
     cudaError_t found;   /* CUDA's last error on the thread that issues, before the run */

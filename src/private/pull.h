@@ -110,7 +110,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
            pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
-        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
+        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, 0))
             break;
     }
     return cudaSuccess;
@@ -143,7 +143,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
     if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
     if (pull->issued > pull->taken || pull->taken - pull->released >= p->plan.depth) {
-        return cudaSuccess;
+        return spipe_priv_pull_error(p, pull->taken);
     }
     if (p->run.states)
         (void)spipe_priv_pull_issue(p, 1);

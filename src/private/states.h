@@ -272,6 +272,16 @@ SPIPE_PRIV_RARE int spipe_priv_asks(spipe_priv_pipeline_t *p) {
     return spipe_priv_asked(p, 0) || spipe_priv_asked(p, 1);
 }
 
+/* Whether a task is left to the caller: a caller that helps fills the first chunk and drains the
+   last one, since no worker would wake up sooner. */
+SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_task_t *t) {
+    if (!p->plan.caller_helps || t->what > SPIPE_PRIV_FILL) return 0;
+    if (t->what == SPIPE_PRIV_FILL && t->chunk > 0) return 0;
+    if (t->what == SPIPE_PRIV_DRAIN && t->chunk + 1 != p->run.num_chunks) return 0;
+    return spipe_priv_caller_does(p, t);
+}
+
 /* Whether the sleeping caller is needed. Workers that may issue find what there is themselves. */
 SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
     spipe_priv_task_t t;
@@ -284,7 +294,7 @@ SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
 /* Whether a sleeping worker is needed. */
 SPIPE_PRIV_RARE int spipe_priv_needs_worker(spipe_priv_pipeline_t *p) {
     spipe_priv_task_t t;
-    if (spipe_priv_next_task(p, &t)) return 1;
+    if (spipe_priv_next_task(p, &t) && !spipe_priv_is_callers(p, &t)) return 1;
     if (!spipe_priv_workers_call(p)) return 0;
     if (!p->workers.asker && spipe_priv_asks(p)) return 1;
     return spipe_priv_workers_issue(p) && !p->run.at.issuing && spipe_priv_issuable(p);

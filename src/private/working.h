@@ -319,7 +319,8 @@ SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_
         return 1;
     }
     if (spipe_priv_ask(p, h)) return 1;
-    if (!spipe_priv_next_task(p, &t) || (h->caller && !spipe_priv_caller_does(p, &t))) return 0;
+    if (!spipe_priv_next_task(p, &t)) return 0;
+    if (h->caller ? !spipe_priv_caller_does(p, &t) : spipe_priv_is_callers(p, &t)) return 0;
     spipe_priv_count_idle(p, h, 0);
     spipe_priv_take_task(p, &t);
     return 1;
