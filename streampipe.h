@@ -11048,10 +11048,13 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     return p->pull.issued > next;
 }
 
-/* Issues the copies in of the following chunks, as long as slots are free and filled. */
+/* Issues the copies in of the following chunks, as long as slots are free and filled. A model has
+   to wait until a slot has really been filled: there only of those that others had time for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth &&
+    const int waits = p->run.states && p->run.in_turn;
+    const size_t ahead = waits ? (p->plan.depth + 1) / 2 : p->plan.depth;
+    while (pull->issued < pull->released + ahead &&
            pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
@@ -12357,6 +12360,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
     return all;
 }
 
+/* Idle events, of those that block or of others. */
+SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    return &r->lending.events[p->request.desc.blocking != 0];
+}
+
 /* ---- src/private/ended.h ---- */
 /* ---- 14 resources: threads that end --------------------------------------------------------
    A thread may end in the middle of a loop that takes chunks; its run then keeps its memory. A key,
@@ -12629,12 +12638,6 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     (void)spipe_priv_lent_free_arenas(p); /* the new plan may need less, others want it */
     spipe_priv_limit(&p->request, runs);
     return 1;
-}
-
-/* Idle events, of those that block or of others. */
-SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    return &r->lending.events[p->request.desc.blocking != 0];
 }
 
 /* Takes all at once, because many runs wait for the lock. */

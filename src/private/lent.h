@@ -192,12 +192,6 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Idle events, of those that block or of others. */
-SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    return &r->lending.events[p->request.desc.blocking != 0];
-}
-
 /* Takes all at once, because many runs wait for the lock. */
 SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
                                            size_t num_events) {

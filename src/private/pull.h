@@ -103,10 +103,13 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     return p->pull.issued > next;
 }
 
-/* Issues the copies in of the following chunks, as long as slots are free and filled. */
+/* Issues the copies in of the following chunks, as long as slots are free and filled. A model has
+   to wait until a slot has really been filled: there only of those that others had time for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth &&
+    const int waits = p->run.states && p->run.in_turn;
+    const size_t ahead = waits ? (p->plan.depth + 1) / 2 : p->plan.depth;
+    while (pull->issued < pull->released + ahead &&
            pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
