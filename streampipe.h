@@ -1523,7 +1523,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for so many microseconds, which Linux makes about 0.1 ms more. select ends a thread that was
+/* Sleeps for so many microseconds, to which Linux adds some. select ends a thread that was
    cancelled, which must not happen in a run. */
 SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)
@@ -3487,9 +3487,12 @@ typedef struct spipe_priv_route {
         int stage; /* -1 for copies */
     } steps[SPIPE_PRIV_MAX_STEPS];
 
-    int segment_start[SPIPE_MAX_STAGES + 2];
-    unsigned waits[SPIPE_MAX_STAGES + 1]; /* host stages that must end before the next segment */
-    int in_order;                         /* 1 = a stage on the device is ordered */
+    struct {
+        int start;      /* its first step */
+        unsigned waits; /* host stages that must end before the next segment */
+    } segments[SPIPE_MAX_STAGES + 2];
+
+    int in_order; /* 1 = a stage on the device is ordered */
 } spipe_priv_route_t;
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
@@ -3643,6 +3646,16 @@ typedef struct spipe_priv_hand {
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;
 
+/* steer: what the windows of a run show; see steer.h. */
+typedef struct spipe_priv_steer {
+    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
+    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
+    double began;              /* when it began; 0 = there is none yet */
+    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
+    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
+    double idle_from;          /* their sum when the window began */
+} spipe_priv_steer_t;
+
 /* workers: the threads that fill, drain, run host stages, and issue. All under the lock. */
 typedef struct spipe_priv_workers {
     void *threads[SPIPE_PRIV_MOST_WORKERS];
@@ -3655,10 +3668,12 @@ typedef struct spipe_priv_workers {
     spipe_priv_cond_t work, rest; /* idle workers; workers beyond `active` */
     int made;                     /* 1 = these conditions exist */
     int quit;
-    int started;   /* 1 = threads were asked for */
-    size_t beside; /* runs that shared the threads at the last start */
-    int shares;    /* 1 = this run has work for threads, so it is one of them */
-    int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
+    int started;              /* 1 = threads were asked for */
+    size_t beside;            /* runs that shared the threads at the last start */
+    int shares;               /* 1 = this run has work for threads, so it is one of them */
+    int all_cpus;             /* 1 = they take all CPUs, so a waiting caller should help */
+    spipe_priv_hand_t caller; /* the thread that called run */
+    spipe_priv_steer_t steer;
 } spipe_priv_workers_t;
 
 /* What a climb may change; zeros: as guessed. */
@@ -3666,16 +3681,6 @@ typedef struct spipe_priv_setting {
     size_t chunk, threads; /* elements; threads that fill and drain */
     int replay;
 } spipe_priv_setting_t;
-
-/* steer: what the windows of a run show; see steer.h. */
-typedef struct spipe_priv_steer {
-    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
-    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
-    double began;              /* when it began; 0 = there is none yet */
-    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
-    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
-    double idle_from;          /* their sum when the window began */
-} spipe_priv_steer_t;
 
 /* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
 typedef struct spipe_priv_climb {
@@ -3697,18 +3702,20 @@ typedef struct spipe_priv_climb {
 
 /* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
-    size_t next;                    /* chunks that were given a slot */
-    size_t end;                     /* no more than so many are */
-    size_t issued;                  /* chunks whose first segment was issued */
-    size_t completed;               /* without states: chunks whose outputs are whole */
-    size_t checkpoints;             /* likewise: checkpoints that were reached */
-    size_t issued_out;              /* likewise: chunks that are issued to their end */
-    size_t reported;                /* chunks reported to the progress callback */
-    size_t touched;                 /* pages that were touched, or are being touched, ... */
-    size_t pages;                   /* ... of so many */
-    int reading;                    /* 1 = a thread reads the sources, in turn */
-    int asking, issuing;            /* 1 = a thread asks CUDA; a thread has the role of issuing */
-    size_t busy;                    /* threads that do either, or a task */
+    size_t next;         /* chunks that were given a slot */
+    size_t end;          /* no more than so many are */
+    size_t issued;       /* chunks whose first segment was issued */
+    size_t completed;    /* without states: chunks whose outputs are whole */
+    size_t checkpoints;  /* likewise: checkpoints that were reached */
+    size_t issued_out;   /* likewise: chunks that are issued to their end */
+    size_t reported;     /* chunks reported to the progress callback */
+    size_t touched;      /* pages that were touched, or are being touched, ... */
+    size_t pages;        /* ... of so many */
+    int reading;         /* 1 = a thread reads the sources, in turn */
+    int broken;          /* 1 = in a checked run the GPU has failed, at a chunk that is known */
+    int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
+    size_t busy;         /* threads that do either, or a task */
+    cudaError_t found;   /* CUDA's last error on the thread that issues, before the run */
     spipe_priv_slot_t *read, *last; /* the slot that was read into, or issued, last */
     spipe_priv_slot_t *chosen;      /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
@@ -3751,7 +3758,6 @@ typedef struct spipe_priv_run {
     } sources[SPIPE_MAX_BUFFERS];
 
     double began;
-    cudaError_t found; /* CUDA's last error on the thread that issues, before the run */
 } spipe_priv_run_t;
 
 /* pull: a run whose chunks the caller takes one by one, counted from its begin. */
@@ -3786,7 +3792,6 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
-    spipe_priv_steer_t steer;
     spipe_priv_climb_t climb;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
@@ -3794,7 +3799,6 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     spipe_priv_owner_t owner; /* of a kept pipeline */
-    spipe_priv_hand_t caller; /* the thread that called run */
     spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
@@ -4912,7 +4916,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_free_slot(spipe_priv_pipeline_t *p
 /* The segment that a host stage follows. */
 SPIPE_PRIV_RARE int spipe_priv_segment_before(const spipe_priv_pipeline_t *p, int stage) {
     int k = 0;
-    while (!(p->route.waits[k] & SPIPE_BIT(stage))) ++k;
+    while (!(p->route.segments[k].waits & SPIPE_BIT(stage))) ++k;
     return k;
 }
 
@@ -5060,7 +5064,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_completed(const spipe_priv_pipeline_t *p) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         if (s->state != SPIPE_PRIV_EMPTY && s->chunk < least) least = s->chunk;
         if (s->before < least) least = s->before;
-        num -= (s->state != SPIPE_PRIV_EMPTY) + (s->before != SPIPE_AUTO);
+        num -= (size_t)(s->state != SPIPE_PRIV_EMPTY) + (size_t)(s->before != SPIPE_AUTO);
     }
     if (p->run.shared) return num;
     if (p->run.limit < least) least = p->run.limit;
@@ -5110,6 +5114,11 @@ SPIPE_PRIV_RARE int spipe_priv_workers_issue(const spipe_priv_pipeline_t *p) {
     return spipe_priv_workers_call(p);
 }
 
+/* How many kinds of tasks there are: filling, draining, host stages. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_kinds(const spipe_priv_pipeline_t *p) {
+    return (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
+}
+
 /* Whether a waiting caller does a task: if there are no workers, if they take all CPUs, or if the
    plan says so. Host stages, and what takes one thread at a time, it does only where workers are
    missing; a source may wait for what a sink has got, so not that one. */
@@ -5117,16 +5126,26 @@ SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_task_t *t) {
     const spipe_priv_workers_t *w = &p->workers;
     const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
-    const size_t kinds =
-        (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
     if (workers == 0) return 1;
-    if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
+    if (p->route.sequential) {
+        return workers < spipe_priv_num_kinds(p) && t->what != SPIPE_PRIV_FILL;
+    }
     return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);
 }
 
 /* Whether CUDA is to be asked about any slot. */
 SPIPE_PRIV_RARE int spipe_priv_asks(spipe_priv_pipeline_t *p) {
     return spipe_priv_asked(p, 0) || spipe_priv_asked(p, 1);
+}
+
+/* Whether a task is left to the caller: a caller that helps fills the first chunk and drains the
+   last one, since no worker would wake up sooner. */
+SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_task_t *t) {
+    if (!p->plan.caller_helps || t->what > SPIPE_PRIV_FILL) return 0;
+    if (t->what == SPIPE_PRIV_FILL && t->chunk > 0) return 0;
+    if (t->what == SPIPE_PRIV_DRAIN && t->chunk + 1 != p->run.num_chunks) return 0;
+    return spipe_priv_caller_does(p, t);
 }
 
 /* Whether the sleeping caller is needed. Workers that may issue find what there is themselves. */
@@ -5141,7 +5160,7 @@ SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
 /* Whether a sleeping worker is needed. */
 SPIPE_PRIV_RARE int spipe_priv_needs_worker(spipe_priv_pipeline_t *p) {
     spipe_priv_task_t t;
-    if (spipe_priv_next_task(p, &t)) return 1;
+    if (spipe_priv_next_task(p, &t) && !spipe_priv_is_callers(p, &t)) return 1;
     if (!spipe_priv_workers_call(p)) return 0;
     if (!p->workers.asker && spipe_priv_asks(p)) return 1;
     return spipe_priv_workers_issue(p) && !p->run.at.issuing && spipe_priv_issuable(p);
@@ -5209,7 +5228,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
     void *dropped = NULL;
     if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
-    if (!p->run.failed || chunk < p->failure.chunk) {
+    if (!p->run.failed || (chunk < p->failure.chunk && !p->run.at.broken)) {
         va_list args;
         if (p->run.failed || (note && note->thrown)) {
             dropped = p->thrown;
@@ -5291,16 +5310,25 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
    */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t chunk, const char *what) {
+    int stays;
     if (e == cudaSuccess) return e;
     (void)spipe_priv_take_error(e);
-    if (!p->request.desc.checked && spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e);
+    stays = spipe_priv_stays(p, e);
+    if (stays && !p->request.desc.checked) return spipe_priv_fail_between(p, e);
     if (stage < 0) {
-        return spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
-                               cudaGetErrorString(e));
+        e = spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
+                            cudaGetErrorString(e));
+    } else {
+        e = spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
+                            what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                            cudaGetErrorString(e));
     }
-    return spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
-                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
-                           cudaGetErrorString(e));
+    if (!stays) return e;
+    spipe_priv_lock(p->sync); /* every call fails from now on, at whatever chunk */
+    p->run.at.broken = 1;
+    spipe_priv_end_at(p, spipe_priv_completed(p));
+    spipe_priv_unlock(p->sync);
+    return e;
 }
 
 /* A chunk on its way: where it lies in the whole, and its slot. */
@@ -5496,23 +5524,23 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     int n, ended = 1;
     t->num_steps = 0;
     t->num_segments = 1;
-    t->segment_start[0] = 0;
-    memset(t->waits, 0, sizeof t->waits);
+    t->segments[0].start = 0;
+    memset((void *)t->segments, 0, sizeof t->segments);
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
     while (ended) {
         done = spipe_priv_begin_stages(t, d, order, &begun, done);
         for (ended = 0, n = 0; n < d->num_stages; ++n) {
             const int s = order[n];
             if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
-            if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
-            t->waits[t->num_segments - 2] |= SPIPE_BIT(s);
+            if (!ended) t->segments[t->num_segments++].start = t->num_steps;
+            t->segments[t->num_segments - 2].waits |= SPIPE_BIT(s);
             ended = 1;
             done |= SPIPE_BIT(s);
             spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
         }
     }
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_OUT, -1);
-    t->segment_start[t->num_segments] = t->num_steps;
+    t->segments[t->num_segments].start = t->num_steps;
 }
 
 /* Writes the stages' part of the route, which does not depend on the plan. */
@@ -5619,7 +5647,7 @@ SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
 }
 
 /* A run in one stream needs no event, because the stream says when all is done; unless host threads
-   wait for more than that, or more chunks may come; or if this thread shall sleep while it waits. */
+   wait for more than that, or more chunks may come; or if this thread shall sleep. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p) ||
            p->request.desc.blocking;
@@ -6389,10 +6417,10 @@ SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_
     if (h->asks && !idle) w->asker = h->asks = 0;
     if (!idle) h->since = 0.0;
     if (h->caller || h->idle == idle) return;
-    if (p->steer.began > 0.0) {
+    if (p->workers.steer.began > 0.0) {
         const double now = spipe_priv_seconds();
-        p->steer.idle_s += (double)w->idle * (now - p->steer.idle_since);
-        p->steer.idle_since = now;
+        p->workers.steer.idle_s += (double)w->idle * (now - p->workers.steer.idle_since);
+        p->workers.steer.idle_since = now;
     }
     h->idle = idle;
     w->idle = idle ? w->idle + 1 : w->idle - 1;
@@ -6438,8 +6466,8 @@ SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_ha
     h->since = 0.0;
 }
 
-/* A thread begins to look for what it can do: if news come while it does, without the lock, it looks
-   again before it waits. Always returns 1. */
+/* A thread begins to look for what it can do: if news come meanwhile, while it has not the lock, it
+   looks again before it waits. Always returns 1. */
 SPIPE_PRIV_RARE int spipe_priv_look_anew(const spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
     h->seen = p->workers.news;
     return 1;
@@ -6564,7 +6592,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
-    if (p->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = p->steer.found;
+    if (w->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = w->steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
@@ -6582,6 +6610,7 @@ SPIPE_PRIV_RARE void spipe_priv_make_workers(spipe_priv_pipeline_t *p) {
 /* Ends the workers, which have no task or are not wanted any more. */
 SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_workers_t *w = &p->workers;
+    size_t k;
     if (w->num_threads == 0) return;
     spipe_priv_lock(p->sync);
     w->quit = 1;
@@ -6589,13 +6618,14 @@ SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_cond_broadcast(&w->work);
     spipe_priv_cond_broadcast(&w->rest);
     spipe_priv_unlock(p->sync);
-    for (; w->num_threads > 0; --w->num_threads) {
-        void *thread = w->threads[w->num_threads - 1];
+    for (k = w->num_threads; k > 0; --k) {
+        void *thread = w->threads[k - 1];
         if (p->provider)
             p->provider->join_thread(p->request.desc.resources, thread);
         else
             spipe_priv_thread_join(thread);
     }
+    w->num_threads = 0;
     w->quit = 0;
 }
 
@@ -6824,8 +6854,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                            i, *got, p->request.desc.count);
 }
 
-/* Fills a source's window; elements that the window before has, too, are copied from there: from the
-   slot that was read into last, whose memory nobody has written since. */
+/* Fills a source's window; elements that the window before has, too, are copied from there: from
+   the slot that was read into last, whose memory nobody has written since. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i,
                                                    const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -7225,7 +7255,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
                                                     const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->run.found);
+    spipe_priv_leave_error(p->run.at.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, c->index, NULL);
     }
@@ -7249,7 +7279,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, int
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.found && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->run.at.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, s, c);
 }
@@ -7609,7 +7639,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.found || left == cudaErrorNotReady) left = cudaSuccess;
+    if (left == p->run.at.found || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
@@ -7828,7 +7858,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
         (void)spipe_priv_take_error(e);
         return e;
     }
-    return spipe_priv_check_step(p, e, copies ? -1 : op->stage, chunk, copies ? way : NULL);
+    if (copies) return spipe_priv_check_step(p, e, -1, chunk, way);
+    return spipe_priv_check_step(p, e, op->stage, chunk, NULL);
 }
 
 /* Issues operations first .. last-1 of a slot's program. */
@@ -7886,7 +7917,7 @@ SPIPE_PRIV_RARE int spipe_priv_steers(const spipe_priv_pipeline_t *p) {
 
 /* Seconds of idle workers so far, summed; modelled: of busy ones. Called with the lock held. */
 SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     if (spipe_priv_is_modelled()) {
         double busy;
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
@@ -7901,7 +7932,7 @@ SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now)
 
 /* Begins a window. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     s->from = p->run.at.issued;
     s->began = now;
     s->waited = 0.0;
@@ -7910,9 +7941,9 @@ SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double no
 
 /* Called when a run begins. */
 SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
-    p->steer.began = 0.0;
-    p->steer.num_windows = 0;
-    p->steer.last = 0.0;
+    p->workers.steer.began = 0.0;
+    p->workers.steer.num_windows = 0;
+    p->workers.steer.last = 0.0;
 }
 
 /* The most threads that steering goes to: all CPUs but the caller's, and slots for what the device
@@ -7928,7 +7959,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
 /* At the end of a window: one thread more or fewer, or neither. Called with the lock held, which it
    gives back while it starts a thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     const double span = now - s->began;
     const size_t active = p->workers.active;
     size_t wanted = active;
@@ -7951,7 +7982,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now)
 /* Called with the lock held by the thread that issues, before a chunk's first operations (after =
    0) and after its last ones: in between, somebody waited for the chunk. */
 SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     double now;
     if (!spipe_priv_steers(p)) return;
     now = spipe_priv_steer_clock();
@@ -8091,7 +8122,7 @@ SPIPE_PRIV_RARE void spipe_priv_segment_issued(spipe_priv_pipeline_t *p, spipe_p
         spipe_priv_all_issued(p, s);
         return;
     }
-    s->waits = p->route.waits[s->segment - 1];
+    s->waits = p->route.segments[s->segment - 1].waits;
     s->reached = p->request.desc.checked ? s->waits : 0;
     s->state = SPIPE_PRIV_ON_HOST;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
@@ -8111,7 +8142,7 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
         if (p->route.fills) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, order);
     }
     for (i = 0; i < p->request.desc.num_stages && s->segment > 0; ++i) {
-        if (p->route.waits[s->segment - 1] & SPIPE_BIT(i)) {
+        if (p->route.segments[s->segment - 1].waits & SPIPE_BIT(i)) {
             spipe_priv_model_await(p, SPIPE_PRIV_HOST, i, order);
         }
     }
@@ -8142,8 +8173,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_sl
 /* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
 SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
                                             size_t num) {
-    const int segment = all[0]->segment, *start = p->route.segment_start;
-    int last = start[segment + 1], from = start[segment], i;
+    const int segment = all[0]->segment;
+    int last = p->route.segments[segment + 1].start, from = p->route.segments[segment].start, i;
     cudaError_t e;
     size_t k;
     if (p->pull.active) { /* copies in, then copies out */
@@ -8185,7 +8216,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     spipe_priv_unlock(p->sync);
     if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
     h->on_device = 1;
-    p->run.found = h->found;
+    p->run.at.found = h->found;
     spipe_priv_issue_slots(p, all, num);
     spipe_priv_lock(p->sync);
     for (k = 0; k < num; ++k) {
@@ -8230,7 +8261,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
         return 1;
     }
     if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
-    while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
+    while (!(p->route.segments[s->segment - 1].waits & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
 }
@@ -8251,7 +8282,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
-        spipe_priv_count_idle(p, &p->caller, 0);
+        spipe_priv_count_idle(p, &p->workers.caller, 0);
         spipe_priv_tell(p);         /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
@@ -8285,7 +8316,8 @@ SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_
         return 1;
     }
     if (spipe_priv_ask(p, h)) return 1;
-    if (!spipe_priv_next_task(p, &t) || (h->caller && !spipe_priv_caller_does(p, &t))) return 0;
+    if (!spipe_priv_next_task(p, &t)) return 0;
+    if (h->caller ? !spipe_priv_caller_does(p, &t) : spipe_priv_is_callers(p, &t)) return 0;
     spipe_priv_count_idle(p, h, 0);
     spipe_priv_take_task(p, &t);
     return 1;
@@ -8304,7 +8336,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 
 /* The caller works until all is over. */
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
-    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_hand_t *h = &p->workers.caller;
     spipe_priv_lock(p->sync);
     while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
@@ -8317,7 +8349,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t page = SPIPE_PRIV_TOUCH_PAGE;
     p->run.states = 0;
-    p->caller.caller = 1;
+    p->workers.caller.caller = 1;
     spipe_priv_start_workers(p);
     spipe_priv_lock(p->sync);
     p->run.at.touched = 0;
@@ -8327,149 +8359,10 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     spipe_priv_work_off(p);
 }
 
-/* ---- src/private/running.h ---- */
-/* ---- 12 execute: a run ---------------------------------------------------------------------
-   From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
-   what is whole. Writes spipe_priv_run_t. */
-
-/* How many chunks there are, and whether one stream will do. */
-SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
-    spipe_priv_run_t *run = &p->run;
-    const spipe_desc_t *d = &p->request.desc;
-    const size_t size = p->plan.chunk;
-    run->shared = d->hooks && d->hooks->next_chunk;
-    run->endless = spipe_priv_endless(d);
-    run->total = run->endless ? SPIPE_AUTO : d->count;
-    run->full_chunks = run->endless ? 0 : d->count / size;
-    run->num_chunks = run->full_chunks + (d->count % size != 0);
-    if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
-    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
-    if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
-        run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
-    }
-}
-
-SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
-    spipe_priv_run_t *run = &p->run;
-    size_t k;
-    if (!p->workers.started) p->sync->single_threaded = !p->workers.made;
-    spipe_priv_failure_clear(&p->failure);
-    p->note.error = cudaSuccess;
-    p->note.catches = SPIPE_PRIV_CATCHES;
-    p->caller.caller = 1;
-    p->caller.found = run->found = p->visit.found;
-    spipe_priv_measure(p);
-    if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
-    run->moved[0] = run->moved[1] = 0;
-    p->report.wall_ms = 0.0;
-    spipe_priv_lock(p->sync); /* workers of the run before may look for tasks */
-    SPIPE_PRIV_STORE(run->failed, 0);
-    SPIPE_PRIV_STORE(run->stop_asked, 0);
-    SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
-    run->told.stop = 0;
-    run->resident = cudaErrorNotReady;
-    memset((void *)&run->at, 0, sizeof run->at);
-    run->at.reported = SIZE_MAX;
-    for (k = 0; k < p->plan.depth; ++k) {
-        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
-        p->memory.slots[k].before = SPIPE_AUTO;
-    }
-    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
-    run->in_turn = !run->states || spipe_priv_is_modelled();
-    run->at.issuing = run->states; /* until residents are copied in */
-    spipe_priv_begin_steering(p);
-    spipe_priv_model_run(p);
-    spipe_priv_unlock(p->sync);
-}
-
-/* The slot of the next chunk, in a run that takes them in turn. NULL: there is no chunk. Several
-   GPUs: asks which it is when the slot is free, so that a slow GPU takes fewer. */
-SPIPE_PRIV_OFTEN spipe_priv_slot_t *spipe_priv_turn(spipe_priv_pipeline_t *p, size_t order) {
-    const size_t depth = p->plan.depth;
-    spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
-    cudaError_t e = cudaSuccess;
-    slot->chunk = order;
-    if (p->run.shared) {
-        if (slot->used) e = cudaEventSynchronize(slot->out_done);
-        if (e != cudaSuccess) (void)cudaGetLastError(); /* the next call returns it, too */
-        if (e == cudaSuccess && slot->used && p->run.at.completed <= slot->order) {
-            p->run.at.completed = slot->order + 1;
-        }
-        slot->chunk = p->request.desc.hooks->next_chunk(p);
-        if (slot->chunk == SPIPE_AUTO) p->run.at.end = order;
-        if (slot->chunk == SPIPE_AUTO) return NULL;
-    }
-    slot->order = order;
-    slot->behind = order > 0 ? &p->memory.slots[(order - 1) % depth] : NULL;
-    p->run.at.issued = order + 1;
-    return slot;
-}
-
-/* After a failure of a run that is waited for, the chunks before are still issued. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_goes_on(const spipe_priv_pipeline_t *p, cudaError_t e) {
-    return p->run.mode != SPIPE_PRIV_WAITED_FOR || p->run.shared ? e : cudaSuccess;
-}
-
-/* Issues steps from .. last-1 of a chunk, in a run that takes slots in turn. */
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
-                                                    size_t order) {
-    const spipe_priv_program_t *g = &p->program;
-    spipe_priv_slot_t *slot = &p->memory.slots[order % p->plan.depth];
-    cudaError_t e;
-    if (order >= p->run.at.end) return cudaSuccess;
-    if (from == 0) slot = spipe_priv_turn(p, order);
-    if (!slot) return cudaSuccess;
-    e = spipe_priv_issue(p, g->step_start[from], g->step_start[last], slot);
-    if (e != cudaSuccess) return spipe_priv_goes_on(p, e);
-    if (last == p->route.num_steps) {
-        slot->used = 1;
-        if ((order & g->checkpoint_mask) == g->checkpoint_mask) {
-            e = spipe_priv_checkpoint(p, order);
-            if (e != cudaSuccess) {
-                e = spipe_priv_check_step(p, e, -1, slot->chunk, "recording its end");
-                return spipe_priv_goes_on(p, e);
-            }
-        }
-        p->run.at.issued_out = order + 1; /* after its checkpoint, which shows that it is whole */
-        if (p->request.desc.checked && p->run.mode == SPIPE_PRIV_WAITED_FOR)
-            p->run.at.completed = order + 1;
-    }
-    if (p->provider && !p->sync->single_threaded) p->provider->between(p);
-    if (p->request.desc.progress) spipe_priv_report_progress(p);
-    return cudaSuccess;
-}
-
-/* Once the run is to stop, no further chunk is issued. */
-SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order) {
-    if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
-}
-
-/* Step by step over depth chunks at a time. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
-    const size_t depth = p->plan.depth;
-    size_t at, k;
-    int i;
-    for (at = 0; at < p->run.at.end; at += depth) {
-        for (i = 0; i < p->route.num_steps; ++i) {
-            for (k = at; k < at + depth; ++k) {
-                if (i == 0) spipe_priv_stop_at(p, k);
-                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
-            }
-        }
-    }
-    return cudaSuccess;
-}
-
-/* All chunks of a run without host work. */
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
-    size_t order;
-    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
-    for (order = 0; order < p->run.at.end; ++order) {
-        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
-        spipe_priv_stop_at(p, order + 1);
-    }
-    return cudaSuccess;
-}
+/* ---- src/private/around.h ---- */
+/* ---- 13 execute: around a run ---------------------------------------------------------------
+   What comes before the first chunk and after the last one in the streams: resident buffers, and
+   the work that is on other streams. */
 
 /* Copies resident buffers in, before the first chunk, or out, after the last one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
@@ -8573,6 +8466,153 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
     e = spipe_priv_wait_default(s, host_work ? 0 : num);
     (void)spipe_priv_model_pause(before);
     return e;
+}
+
+/* ---- src/private/running.h ---- */
+/* ---- 12 execute: a run ---------------------------------------------------------------------
+   From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
+   what is whole. Writes spipe_priv_run_t. */
+
+/* How many chunks there are, and whether one stream will do. */
+SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    const spipe_desc_t *d = &p->request.desc;
+    const size_t size = p->plan.chunk;
+    spipe_priv_lock(p->sync); /* workers of the run before may be there */
+    run->shared = d->hooks && d->hooks->next_chunk;
+    run->endless = spipe_priv_endless(d);
+    run->total = run->endless ? SPIPE_AUTO : d->count;
+    run->full_chunks = run->endless ? 0 : d->count / size;
+    run->num_chunks = run->full_chunks + (d->count % size != 0);
+    if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
+    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
+    if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
+        run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    size_t k;
+    if (!p->workers.started) p->sync->single_threaded = !p->workers.made;
+    spipe_priv_failure_clear(&p->failure);
+    p->note.error = cudaSuccess;
+    p->note.catches = SPIPE_PRIV_CATCHES;
+    p->workers.caller.caller = 1;
+    p->workers.caller.found = p->visit.found;
+    spipe_priv_measure(p);
+    if (!spipe_priv_program_fits(p)) spipe_priv_write_program(p);
+    run->moved[0] = run->moved[1] = 0;
+    p->report.wall_ms = 0.0;
+    spipe_priv_lock(p->sync);
+    SPIPE_PRIV_STORE(run->failed, 0);
+    SPIPE_PRIV_STORE(run->stop_asked, 0);
+    SPIPE_PRIV_STORE(run->limit, SPIPE_AUTO);
+    run->told.stop = 0;
+    run->resident = cudaErrorNotReady;
+    memset((void *)&run->at, 0, sizeof run->at);
+    run->at.reported = SIZE_MAX;
+    run->at.found = p->visit.found;
+    for (k = 0; k < p->plan.depth; ++k) {
+        p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
+        p->memory.slots[k].before = SPIPE_AUTO;
+    }
+    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
+    run->in_turn = !run->states || spipe_priv_is_modelled();
+    run->at.issuing = run->states; /* until residents are copied in */
+    spipe_priv_begin_steering(p);
+    spipe_priv_model_run(p);
+    spipe_priv_unlock(p->sync);
+}
+
+/* The slot of the next chunk, in a run that takes them in turn. NULL: there is no chunk. Several
+   GPUs: asks which it is when the slot is free, so that a slow GPU takes fewer. */
+SPIPE_PRIV_OFTEN spipe_priv_slot_t *spipe_priv_turn(spipe_priv_pipeline_t *p, size_t order) {
+    const size_t depth = p->plan.depth;
+    spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
+    cudaError_t e = cudaSuccess;
+    slot->chunk = order;
+    if (p->run.shared) {
+        if (slot->used) e = cudaEventSynchronize(slot->out_done);
+        if (e != cudaSuccess) (void)cudaGetLastError(); /* the next call returns it, too */
+        if (e == cudaSuccess && slot->used && p->run.at.completed <= slot->order) {
+            p->run.at.completed = slot->order + 1;
+        }
+        slot->chunk = p->request.desc.hooks->next_chunk(p);
+        if (slot->chunk == SPIPE_AUTO) p->run.at.end = order;
+        if (slot->chunk == SPIPE_AUTO) return NULL;
+    }
+    slot->order = order;
+    slot->behind = order > 0 ? &p->memory.slots[(order - 1) % depth] : NULL;
+    p->run.at.issued = order + 1;
+    return slot;
+}
+
+/* After a failure of a run that is waited for, the chunks before are still issued. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_goes_on(const spipe_priv_pipeline_t *p, cudaError_t e) {
+    return p->run.mode != SPIPE_PRIV_WAITED_FOR || p->run.shared ? e : cudaSuccess;
+}
+
+/* Issues steps from .. last-1 of a chunk, in a run that takes slots in turn. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
+                                                    size_t order) {
+    const spipe_priv_program_t *g = &p->program;
+    spipe_priv_slot_t *slot = &p->memory.slots[order % p->plan.depth];
+    cudaError_t e;
+    if (order >= p->run.at.end) return cudaSuccess;
+    if (from == 0) slot = spipe_priv_turn(p, order);
+    if (!slot) return cudaSuccess;
+    e = spipe_priv_issue(p, g->step_start[from], g->step_start[last], slot);
+    if (e != cudaSuccess) return spipe_priv_goes_on(p, e);
+    if (last == p->route.num_steps) {
+        slot->used = 1;
+        if ((order & g->checkpoint_mask) == g->checkpoint_mask) {
+            e = spipe_priv_checkpoint(p, order);
+            if (e != cudaSuccess) {
+                e = spipe_priv_check_step(p, e, -1, slot->chunk, "recording its end");
+                return spipe_priv_goes_on(p, e);
+            }
+        }
+        p->run.at.issued_out = order + 1; /* after its checkpoint, which shows that it is whole */
+        if (p->request.desc.checked && p->run.mode == SPIPE_PRIV_WAITED_FOR)
+            p->run.at.completed = order + 1;
+    }
+    if (p->provider && !p->sync->single_threaded) p->provider->between(p);
+    if (p->request.desc.progress) spipe_priv_report_progress(p);
+    return cudaSuccess;
+}
+
+/* Once the run is to stop, no further chunk is issued. */
+SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order) {
+    if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
+}
+
+/* Step by step over depth chunks at a time. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth;
+    size_t at, k;
+    int i;
+    for (at = 0; at < p->run.at.end; at += depth) {
+        for (i = 0; i < p->route.num_steps; ++i) {
+            for (k = at; k < at + depth; ++k) {
+                if (i == 0) spipe_priv_stop_at(p, k);
+                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
+            }
+        }
+    }
+    return cudaSuccess;
+}
+
+/* All chunks of a run without host work. */
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+    size_t order;
+    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
+    for (order = 0; order < p->run.at.end; ++order) {
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
+        spipe_priv_stop_at(p, order + 1);
+    }
+    return cudaSuccess;
 }
 
 /* With states: waits for what the host did not have to wait for yet. */
@@ -8844,7 +8884,8 @@ SPIPE_PRIV_RARE int spipe_priv_neighbour(const spipe_priv_pipeline_t *p, const s
         return to->chunk > 0;
     case SPIPE_PRIV_FEWER_THREADS:
     case SPIPE_PRIV_MORE_THREADS:
-        to->threads = spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? step : 1.0 / step);
+        to->threads =
+            spipe_priv_other_threads(p, w, move == SPIPE_PRIV_MORE_THREADS ? step : 1.0 / step);
         return to->threads > 0;
     default:
         to->replay = !c->best.replay;
@@ -9606,7 +9647,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
         spipe_priv_check_out(p);
         return spipe_priv_call_failed(p, e, "setting up");
     }
+    spipe_priv_lock(p->sync);
     p->pull.active = 1;
+    spipe_priv_unlock(p->sync);
     return spipe_priv_start_streams(p);
 }
 
@@ -9627,13 +9670,15 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (p->run.states) spipe_priv_work_off(p);
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_lock(p->sync); /* workers of kept pipelines live on */
+    p->pull.active = 0;
+    spipe_priv_unlock(p->sync);
     if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
         spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on that memory */
     }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.replayed = 0;
-    p->pull.active = 0;
     spipe_priv_check_out(p);
 }
 
@@ -9646,6 +9691,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_error(spipe_priv_pipeline_t *p, size
     return e;
 }
 
+/* A number of chunks that a worker may lower. */
+SPIPE_PRIV_RARE size_t spipe_priv_pull_bound(spipe_priv_pipeline_t *p, const size_t *of) {
+    size_t bound;
+    spipe_priv_lock(p->sync);
+    bound = *of;
+    spipe_priv_unlock(p->sync);
+    return bound;
+}
+
 /* Whether the next chunk's slot is filled by a modelled clock, if there is one. */
 SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
     int filled = 1;
@@ -9653,7 +9707,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
         filled = spipe_priv_model_filled(p, p->pull.issued);
         if (filled >= 0) break;
         spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
-        filled = spipe_priv_do_one(p, &p->caller);
+        filled = spipe_priv_do_one(p, &p->workers.caller);
         spipe_priv_unlock(p->sync);
         if (!filled) spipe_priv_nap(SPIPE_PRIV_NAP_US); /* the model has no patience for ever */
     }
@@ -9663,7 +9717,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
 /* With states: issues the copies in of the next chunk; waits until its slot is filled, or (waits =
    0) returns 0 if it is not. */
 SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
-    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_hand_t *h = &p->workers.caller;
     const size_t next = p->pull.issued;
     spipe_priv_lock(p->sync);
     while (spipe_priv_look_anew(p, h)) {
@@ -9683,13 +9737,17 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     return p->pull.issued > next;
 }
 
-/* Issues the copies in of the following chunks, as long as slots are free and filled. */
+/* Issues the copies in of the following chunks, as long as slots are free and filled. A model has
+   to wait until a slot has really been filled: there only of those that others had time for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.at.end) {
+    const int waits = p->run.states && p->run.in_turn;
+    const size_t ahead = waits ? (p->plan.depth + 1) / 2 : p->plan.depth;
+    while (pull->issued < pull->released + ahead &&
+           pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
-        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
+        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, 0))
             break;
     }
     return cudaSuccess;
@@ -9699,7 +9757,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_held(spipe_priv_pipeline_t *p, size_t chunk) {
     spipe_priv_slot_t *s = &p->memory.slots[chunk % p->plan.depth];
     if (!p->run.states) return s;
+    spipe_priv_lock(p->sync);
     for (s = p->memory.slots; s->chunk != chunk || s->state != SPIPE_PRIV_ON_HOST;) ++s;
+    spipe_priv_unlock(p->sync);
     return s;
 }
 
@@ -9720,7 +9780,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
     if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
     if (pull->issued > pull->taken || pull->taken - pull->released >= p->plan.depth) {
-        return cudaSuccess;
+        return spipe_priv_pull_error(p, pull->taken);
     }
     if (p->run.states)
         (void)spipe_priv_pull_issue(p, 1);
@@ -9760,7 +9820,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
     if (p->run.states) {
         spipe_priv_lock(p->sync);
         slot->waits = 0;
-        spipe_priv_have_role(p, &p->caller, slot);
+        spipe_priv_have_role(p, &p->workers.caller, slot);
         spipe_priv_unlock(p->sync);
         ++p->pull.released;
         SPIPE_TRY(spipe_priv_pull_error(p, chunk));
@@ -9794,7 +9854,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
-    if (p->pull.taken < p->run.num_chunks && held < p->plan.depth) return cudaSuccess;
+    if (held < p->plan.depth && p->pull.taken < spipe_priv_pull_bound(p, &p->run.num_chunks)) {
+        return cudaSuccess;
+    }
     return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }
@@ -10931,6 +10993,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
     return all;
 }
 
+/* Idle events, of those that block or of others. */
+SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    return &r->lending.events[p->request.desc.blocking != 0];
+}
+
 /* ---- src/private/ended.h ---- */
 /* ---- 13 resources: threads that end --------------------------------------------------------
    A thread may end in the middle of a loop that takes chunks; its run then keeps its memory. A key,
@@ -11208,12 +11276,6 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* The idle events of the kind that a run wants: blocking ones, or others. */
-SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    return &l->events[p->request.desc.blocking != 0];
-}
-
 /* Takes all at once, because many runs wait for the lock. */
 SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
                                            size_t num_events) {
@@ -11372,14 +11434,14 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     }
 }
 
-/* Gives other runs their turn: while there are some, a chunk is issued only when the copy in before
-   it has ended, because a copy engine goes on with one stream for as long as that has work. Chunks
-   that host threads fill come one by one anyway. */
+/* Gives other runs their turn: a chunk is issued only when the copy in before it has ended, because
+   a copy engine goes on with a stream that has work. Chunks that are filled come one by one. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
-    const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states) return;
-    if (issued == 0 || issued >= run->at.end) return;
+    const size_t issued = run->at.issued_out;
+    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states || issued == 0 ||
+        issued >= run->at.end)
+        return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 

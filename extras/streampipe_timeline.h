@@ -271,7 +271,7 @@ typedef struct spipe_priv_recorder {
 
 #if defined(SPIPE_NVTX)
 /* Opens an NVTX range before an operation, and closes it after. */
-SPIPE_API void spipe_priv_range(const char *name, size_t batch, int after) {
+SPIPE_API void spipe_priv_range(const char *name, size_t chunk, int after) {
     char text[96];
     if (after) {
         (void)nvtxRangePop();

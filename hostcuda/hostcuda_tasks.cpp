@@ -1,10 +1,10 @@
 /* hostcuda: work of host threads on the modelled clock.
  *
- * The threads of a run are a pool of lanes. Its tasks are numbered by age, and the lane that is free
- * first does the oldest task that is ready then: so it makes no difference which thread of this
- * computer really did it, when, and on how many processors. Who has which task is computed when
- * somebody asks: the thread that posts waits for its tasks sooner or later, and the simulation never
- * runs ahead of that thread. */
+ * The threads of a run are a pool of lanes. Its tasks are numbered by age, and the lane that is
+ * free first does the oldest task that is ready then: so it makes no difference which thread of
+ * this computer really did it, when, and on how many processors. Who has which task is computed
+ * when somebody asks: the thread that posts waits for its tasks sooner or later, and the simulation
+ * never runs ahead of that thread. */
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -142,7 +142,7 @@ bool give_next(Lock &lock, const void *pool, double limit, std::chrono::millisec
     double *const lane = first_lane(p);
     t->begin = begin + (*lane < ready_of(*t) ? current().profile.host_wake : 0); /* it had parked */
     t->end = std::max(t->until, t->begin + length_of(*t, p.sharing));
-    p.busy += t->end - begin;
+    p.busy += t->end - t->begin;
     *lane = t->end;
     set_timed(*t);
     for (auto at = p.untimed.begin(); at != p.untimed.end(); ++at) {

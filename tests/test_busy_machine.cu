@@ -1,5 +1,5 @@
-/*  test_busy_machine.cu -- where other programs want every CPU, threads that wait sleep, and between
-    runs workers use none. Yields take as long here as the test says. */
+/*  test_busy_machine.cu -- where other programs want every CPU, threads that wait sleep, and
+    between runs workers use none. Yields take as long here as the test says. */
 #include "replaced.h"
 
 #include "tap.h"

@@ -512,7 +512,7 @@ static cudaError_t number_stage(const spipe_chunk_t *c, void *user) {
 static int waits_are_recorded(const spipe_pipeline_t *pipeline) {
     const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
     const spipe_priv_op_t *ops = p->program.ops;
-    const size_t num = p->program.num_rows * p->program.num_ops;
+    const size_t num = p->plan.depth * p->program.parities * p->program.num_ops;
     size_t k, j;
     for (k = 0; k < num; ++k) {
         if (!ops[k].wait) continue;

@@ -695,13 +695,13 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
  * the work has modelled times. A pool, named by any address, has a number of modelled threads.
  * They do tasks, named by numbers, older ones having smaller ones. By the model the thread that is
  * free first does the oldest task that is ready: that was posted, and whose event's work and tasks
- * `before` have ended. It lasts as long as hostcuda_host_work and hostcuda_host_copy declare between
- * hostcuda_task_begin and _end, on any thread. HOSTCUDA_NO_TASKS hides this part; then the headers
- * declare only what CUDA has. */
+ * `before` have ended. It lasts as long as hostcuda_host_work and hostcuda_host_copy declare
+ * between hostcuda_task_begin and _end, on any thread. HOSTCUDA_NO_TASKS hides this part; then the
+ * headers declare only what CUDA has. */
 #ifndef HOSTCUDA_NO_TASKS
 #define HOSTCUDA_TASKS 1
-/* 1 = with HOSTCUDA_FREE=1 in the environment: the library shall choose as on a GPU, by what is done
- * first on this computer. Then it posts no tasks, and modelled times mean nothing. */
+/* 1 = with HOSTCUDA_FREE=1 in the environment: the library shall choose as on a GPU, by what is
+ * done first on this computer. Then it posts no tasks, and modelled times mean nothing. */
 int hostcuda_is_free(void);
 /* Begins a pool anew; `sharing` threads share the host memory's rate. The tasks of a pool without
  * threads are done by the thread that awaits them. */

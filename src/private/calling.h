@@ -3,7 +3,7 @@
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
                                                     const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
-    spipe_priv_leave_error(p->run.found);
+    spipe_priv_leave_error(p->run.at.found);
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, c->index, NULL);
     }
@@ -27,7 +27,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, int
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.found && left != cudaErrorNotReady) e = left;
+    if (e == cudaSuccess && left != p->run.at.found && left != cudaErrorNotReady) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, s, c);
 }

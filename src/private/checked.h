@@ -340,7 +340,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                     cudaErrorUnknown);
     (void)spipe_priv_own_calls();
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (left == p->run.found || left == cudaErrorNotReady) left = cudaSuccess;
+    if (left == p->run.at.found || left == cudaErrorNotReady) left = cudaSuccess;
     if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {

@@ -49,7 +49,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
     void *dropped = NULL;
     if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
     spipe_priv_lock(p->sync);
-    if (!p->run.failed || chunk < p->failure.chunk) {
+    if (!p->run.failed || (chunk < p->failure.chunk && !p->run.at.broken)) {
         va_list args;
         if (p->run.failed || (note && note->thrown)) {
             dropped = p->thrown;
@@ -131,16 +131,25 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
    */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t chunk, const char *what) {
+    int stays;
     if (e == cudaSuccess) return e;
     (void)spipe_priv_take_error(e);
-    if (!p->request.desc.checked && spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e);
+    stays = spipe_priv_stays(p, e);
+    if (stays && !p->request.desc.checked) return spipe_priv_fail_between(p, e);
     if (stage < 0) {
-        return spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
-                               cudaGetErrorString(e));
+        e = spipe_priv_fail(p, NULL, e, stage, chunk, "%s failed at chunk %zu: %s", what, chunk,
+                            cudaGetErrorString(e));
+    } else {
+        e = spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
+                            what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                            cudaGetErrorString(e));
     }
-    return spipe_priv_fail(p, NULL, e, stage, chunk, "%s%s' failed at chunk %zu: %s",
-                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
-                           cudaGetErrorString(e));
+    if (!stays) return e;
+    spipe_priv_lock(p->sync); /* every call fails from now on, at whatever chunk */
+    p->run.at.broken = 1;
+    spipe_priv_end_at(p, spipe_priv_completed(p));
+    spipe_priv_unlock(p->sync);
+    return e;
 }
 
 /* A chunk on its way: where it lies in the whole, and its slot. */

@@ -202,8 +202,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                            i, *got, p->request.desc.count);
 }
 
-/* Fills a source's window; elements that the window before has, too, are copied from there: from the
-   slot that was read into last, whose memory nobody has written since. */
+/* Fills a source's window; elements that the window before has, too, are copied from there: from
+   the slot that was read into last, whose memory nobody has written since. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i,
                                                    const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];

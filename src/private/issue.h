@@ -188,7 +188,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
         (void)spipe_priv_take_error(e);
         return e;
     }
-    return spipe_priv_check_step(p, e, copies ? -1 : op->stage, chunk, copies ? way : NULL);
+    if (copies) return spipe_priv_check_step(p, e, -1, chunk, way);
+    return spipe_priv_check_step(p, e, op->stage, chunk, NULL);
 }
 
 /* Issues operations first .. last-1 of a slot's program. */

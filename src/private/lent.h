@@ -195,12 +195,6 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* The idle events of the kind that a run wants: blocking ones, or others. */
-SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    return &l->events[p->request.desc.blocking != 0];
-}
-
 /* Takes all at once, because many runs wait for the lock. */
 SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
                                            size_t num_events) {
@@ -359,14 +353,14 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     }
 }
 
-/* Gives other runs their turn: while there are some, a chunk is issued only when the copy in before
-   it has ended, because a copy engine goes on with one stream for as long as that has work. Chunks
-   that host threads fill come one by one anyway. */
+/* Gives other runs their turn: a chunk is issued only when the copy in before it has ended, because
+   a copy engine goes on with a stream that has work. Chunks that are filled come one by one. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
-    const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states) return;
-    if (issued == 0 || issued >= run->at.end) return;
+    const size_t issued = run->at.issued_out;
+    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR || run->states || issued == 0 ||
+        issued >= run->at.end)
+        return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 

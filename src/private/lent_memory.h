@@ -366,3 +366,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
     } while (s != r);
     return all;
 }
+
+/* Idle events, of those that block or of others. */
+SPIPE_PRIV_RARE spipe_priv_idle_t *spipe_priv_idle_events(const spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    return &r->lending.events[p->request.desc.blocking != 0];
+}

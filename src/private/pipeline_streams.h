@@ -66,7 +66,7 @@ SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
 }
 
 /* A run in one stream needs no event, because the stream says when all is done; unless host threads
-   wait for more than that, or more chunks may come; or if this thread shall sleep while it waits. */
+   wait for more than that, or more chunks may come; or if this thread shall sleep. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p) ||
            p->request.desc.blocking;

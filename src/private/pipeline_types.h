@@ -90,9 +90,12 @@ typedef struct spipe_priv_route {
         int stage; /* -1 for copies */
     } steps[SPIPE_PRIV_MAX_STEPS];
 
-    int segment_start[SPIPE_MAX_STAGES + 2];
-    unsigned waits[SPIPE_MAX_STAGES + 1]; /* host stages that must end before the next segment */
-    int in_order;                         /* 1 = a stage on the device is ordered */
+    struct {
+        int start;      /* its first step */
+        unsigned waits; /* host stages that must end before the next segment */
+    } segments[SPIPE_MAX_STAGES + 2];
+
+    int in_order; /* 1 = a stage on the device is ordered */
 } spipe_priv_route_t;
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
@@ -246,6 +249,16 @@ typedef struct spipe_priv_hand {
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;
 
+/* steer: what the windows of a run show; see steer.h. */
+typedef struct spipe_priv_steer {
+    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
+    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
+    double began;              /* when it began; 0 = there is none yet */
+    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
+    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
+    double idle_from;          /* their sum when the window began */
+} spipe_priv_steer_t;
+
 /* workers: the threads that fill, drain, run host stages, and issue. All under the lock. */
 typedef struct spipe_priv_workers {
     void *threads[SPIPE_PRIV_MOST_WORKERS];
@@ -258,10 +271,12 @@ typedef struct spipe_priv_workers {
     spipe_priv_cond_t work, rest; /* idle workers; workers beyond `active` */
     int made;                     /* 1 = these conditions exist */
     int quit;
-    int started;   /* 1 = threads were asked for */
-    size_t beside; /* runs that shared the threads at the last start */
-    int shares;    /* 1 = this run has work for threads, so it is one of them */
-    int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
+    int started;              /* 1 = threads were asked for */
+    size_t beside;            /* runs that shared the threads at the last start */
+    int shares;               /* 1 = this run has work for threads, so it is one of them */
+    int all_cpus;             /* 1 = they take all CPUs, so a waiting caller should help */
+    spipe_priv_hand_t caller; /* the thread that called run */
+    spipe_priv_steer_t steer;
 } spipe_priv_workers_t;
 
 /* What a climb may change; zeros: as guessed. */
@@ -269,16 +284,6 @@ typedef struct spipe_priv_setting {
     size_t chunk, threads; /* elements; threads that fill and drain */
     int replay;
 } spipe_priv_setting_t;
-
-/* steer: what the windows of a run show; see steer.h. */
-typedef struct spipe_priv_steer {
-    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
-    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
-    double began;              /* when it began; 0 = there is none yet */
-    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
-    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
-    double idle_from;          /* their sum when the window began */
-} spipe_priv_steer_t;
 
 /* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
 typedef struct spipe_priv_climb {
@@ -300,18 +305,20 @@ typedef struct spipe_priv_climb {
 
 /* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
-    size_t next;                    /* chunks that were given a slot */
-    size_t end;                     /* no more than so many are */
-    size_t issued;                  /* chunks whose first segment was issued */
-    size_t completed;               /* without states: chunks whose outputs are whole */
-    size_t checkpoints;             /* likewise: checkpoints that were reached */
-    size_t issued_out;              /* likewise: chunks that are issued to their end */
-    size_t reported;                /* chunks reported to the progress callback */
-    size_t touched;                 /* pages that were touched, or are being touched, ... */
-    size_t pages;                   /* ... of so many */
-    int reading;                    /* 1 = a thread reads the sources, in turn */
-    int asking, issuing;            /* 1 = a thread asks CUDA; a thread has the role of issuing */
-    size_t busy;                    /* threads that do either, or a task */
+    size_t next;         /* chunks that were given a slot */
+    size_t end;          /* no more than so many are */
+    size_t issued;       /* chunks whose first segment was issued */
+    size_t completed;    /* without states: chunks whose outputs are whole */
+    size_t checkpoints;  /* likewise: checkpoints that were reached */
+    size_t issued_out;   /* likewise: chunks that are issued to their end */
+    size_t reported;     /* chunks reported to the progress callback */
+    size_t touched;      /* pages that were touched, or are being touched, ... */
+    size_t pages;        /* ... of so many */
+    int reading;         /* 1 = a thread reads the sources, in turn */
+    int broken;          /* 1 = in a checked run the GPU has failed, at a chunk that is known */
+    int asking, issuing; /* 1 = a thread asks CUDA; a thread has the role of issuing */
+    size_t busy;         /* threads that do either, or a task */
+    cudaError_t found;   /* CUDA's last error on the thread that issues, before the run */
     spipe_priv_slot_t *read, *last; /* the slot that was read into, or issued, last */
     spipe_priv_slot_t *chosen;      /* on a modelled clock: the slot that is issued next */
 } spipe_priv_progress_counts_t;
@@ -354,7 +361,6 @@ typedef struct spipe_priv_run {
     } sources[SPIPE_MAX_BUFFERS];
 
     double began;
-    cudaError_t found; /* CUDA's last error on the thread that issues, before the run */
 } spipe_priv_run_t;
 
 /* pull: a run whose chunks the caller takes one by one, counted from its begin. */
@@ -389,7 +395,6 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_route_t route;
     spipe_priv_program_t program;
     spipe_priv_workers_t workers;
-    spipe_priv_steer_t steer;
     spipe_priv_climb_t climb;
     spipe_priv_run_t run;
     spipe_priv_pull_t pull;
@@ -397,7 +402,6 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     spipe_priv_owner_t owner; /* of a kept pipeline */
-    spipe_priv_hand_t caller; /* the thread that called run */
     spipe_priv_visit_t visit; /* of the call under way */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;

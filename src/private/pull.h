@@ -13,7 +13,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
         spipe_priv_check_out(p);
         return spipe_priv_call_failed(p, e, "setting up");
     }
+    spipe_priv_lock(p->sync);
     p->pull.active = 1;
+    spipe_priv_unlock(p->sync);
     return spipe_priv_start_streams(p);
 }
 
@@ -34,13 +36,15 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     if (p->run.states) spipe_priv_work_off(p);
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_lock(p->sync); /* workers of kept pipelines live on */
+    p->pull.active = 0;
+    spipe_priv_unlock(p->sync);
     if (p->pull.released < p->pull.taken && (p->provider || spipe_priv_registers(&p->request))) {
         spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on that memory */
     }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.replayed = 0;
-    p->pull.active = 0;
     spipe_priv_check_out(p);
 }
 
@@ -53,6 +57,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_error(spipe_priv_pipeline_t *p, size
     return e;
 }
 
+/* A number of chunks that a worker may lower. */
+SPIPE_PRIV_RARE size_t spipe_priv_pull_bound(spipe_priv_pipeline_t *p, const size_t *of) {
+    size_t bound;
+    spipe_priv_lock(p->sync);
+    bound = *of;
+    spipe_priv_unlock(p->sync);
+    return bound;
+}
+
 /* Whether the next chunk's slot is filled by a modelled clock, if there is one. */
 SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
     int filled = 1;
@@ -60,7 +73,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
         filled = spipe_priv_model_filled(p, p->pull.issued);
         if (filled >= 0) break;
         spipe_priv_lock(p->sync); /* it is known when the slot has really been filled */
-        filled = spipe_priv_do_one(p, &p->caller);
+        filled = spipe_priv_do_one(p, &p->workers.caller);
         spipe_priv_unlock(p->sync);
         if (!filled) spipe_priv_nap(SPIPE_PRIV_NAP_US); /* the model has no patience for ever */
     }
@@ -70,7 +83,7 @@ SPIPE_PRIV_RARE int spipe_priv_pull_filled(spipe_priv_pipeline_t *p) {
 /* With states: issues the copies in of the next chunk; waits until its slot is filled, or (waits =
    0) returns 0 if it is not. */
 SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
-    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_hand_t *h = &p->workers.caller;
     const size_t next = p->pull.issued;
     spipe_priv_lock(p->sync);
     while (spipe_priv_look_anew(p, h)) {
@@ -90,13 +103,17 @@ SPIPE_PRIV_RARE int spipe_priv_pull_issue(spipe_priv_pipeline_t *p, int waits) {
     return p->pull.issued > next;
 }
 
-/* Issues the copies in of the following chunks, as long as slots are free and filled. */
+/* Issues the copies in of the following chunks, as long as slots are free and filled. A model has
+   to wait until a slot has really been filled: there only of those that others had time for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
-    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.at.end) {
+    const int waits = p->run.states && p->run.in_turn;
+    const size_t ahead = waits ? (p->plan.depth + 1) / 2 : p->plan.depth;
+    while (pull->issued < pull->released + ahead &&
+           pull->issued < spipe_priv_pull_bound(p, &p->run.at.end)) {
         if (!p->run.states)
             SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued++));
-        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, spipe_priv_is_modelled()))
+        else if (!spipe_priv_pull_filled(p) || !spipe_priv_pull_issue(p, 0))
             break;
     }
     return cudaSuccess;
@@ -106,7 +123,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_held(spipe_priv_pipeline_t *p, size_t chunk) {
     spipe_priv_slot_t *s = &p->memory.slots[chunk % p->plan.depth];
     if (!p->run.states) return s;
+    spipe_priv_lock(p->sync);
     for (s = p->memory.slots; s->chunk != chunk || s->state != SPIPE_PRIV_ON_HOST;) ++s;
+    spipe_priv_unlock(p->sync);
     return s;
 }
 
@@ -127,7 +146,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     spipe_priv_pull_t *pull = &p->pull;
     if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
     if (pull->issued > pull->taken || pull->taken - pull->released >= p->plan.depth) {
-        return cudaSuccess;
+        return spipe_priv_pull_error(p, pull->taken);
     }
     if (p->run.states)
         (void)spipe_priv_pull_issue(p, 1);
@@ -167,7 +186,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
     if (p->run.states) {
         spipe_priv_lock(p->sync);
         slot->waits = 0;
-        spipe_priv_have_role(p, &p->caller, slot);
+        spipe_priv_have_role(p, &p->workers.caller, slot);
         spipe_priv_unlock(p->sync);
         ++p->pull.released;
         SPIPE_TRY(spipe_priv_pull_error(p, chunk));
@@ -201,7 +220,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
                                       "there is no chunk to write to");
     if (!p->pull.active || held == 0) return cudaSuccess;
-    if (p->pull.taken < p->run.num_chunks && held < p->plan.depth) return cudaSuccess;
+    if (held < p->plan.depth && p->pull.taken < spipe_priv_pull_bound(p, &p->run.num_chunks)) {
+        return cudaSuccess;
+    }
     return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
                                   "chunks that were taken are held; release them first");
 }

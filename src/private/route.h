@@ -154,23 +154,23 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     int n, ended = 1;
     t->num_steps = 0;
     t->num_segments = 1;
-    t->segment_start[0] = 0;
-    memset(t->waits, 0, sizeof t->waits);
+    t->segments[0].start = 0;
+    memset((void *)t->segments, 0, sizeof t->segments);
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
     while (ended) {
         done = spipe_priv_begin_stages(t, d, order, &begun, done);
         for (ended = 0, n = 0; n < d->num_stages; ++n) {
             const int s = order[n];
             if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
-            if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
-            t->waits[t->num_segments - 2] |= SPIPE_BIT(s);
+            if (!ended) t->segments[t->num_segments++].start = t->num_steps;
+            t->segments[t->num_segments - 2].waits |= SPIPE_BIT(s);
             ended = 1;
             done |= SPIPE_BIT(s);
             spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
         }
     }
     spipe_priv_add_step(t, SPIPE_PRIV_STEP_OUT, -1);
-    t->segment_start[t->num_segments] = t->num_steps;
+    t->segments[t->num_segments].start = t->num_steps;
 }
 
 /* Writes the stages' part of the route, which does not depend on the plan. */

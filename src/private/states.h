@@ -54,7 +54,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_free_slot(spipe_priv_pipeline_t *p
 /* The segment that a host stage follows. */
 SPIPE_PRIV_RARE int spipe_priv_segment_before(const spipe_priv_pipeline_t *p, int stage) {
     int k = 0;
-    while (!(p->route.waits[k] & SPIPE_BIT(stage))) ++k;
+    while (!(p->route.segments[k].waits & SPIPE_BIT(stage))) ++k;
     return k;
 }
 
@@ -202,7 +202,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_completed(const spipe_priv_pipeline_t *p) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         if (s->state != SPIPE_PRIV_EMPTY && s->chunk < least) least = s->chunk;
         if (s->before < least) least = s->before;
-        num -= (s->state != SPIPE_PRIV_EMPTY) + (s->before != SPIPE_AUTO);
+        num -= (size_t)(s->state != SPIPE_PRIV_EMPTY) + (size_t)(s->before != SPIPE_AUTO);
     }
     if (p->run.shared) return num;
     if (p->run.limit < least) least = p->run.limit;
@@ -252,6 +252,11 @@ SPIPE_PRIV_RARE int spipe_priv_workers_issue(const spipe_priv_pipeline_t *p) {
     return spipe_priv_workers_call(p);
 }
 
+/* How many kinds of tasks there are: filling, draining, host stages. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_kinds(const spipe_priv_pipeline_t *p) {
+    return (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
+}
+
 /* Whether a waiting caller does a task: if there are no workers, if they take all CPUs, or if the
    plan says so. Host stages, and what takes one thread at a time, it does only where workers are
    missing; a source may wait for what a sink has got, so not that one. */
@@ -259,16 +264,26 @@ SPIPE_PRIV_RARE int spipe_priv_caller_does(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_task_t *t) {
     const spipe_priv_workers_t *w = &p->workers;
     const size_t workers = w->num_threads < w->active ? w->num_threads : w->active;
-    const size_t kinds =
-        (size_t)p->route.fills + (size_t)p->route.drains + (size_t)(p->route.num_segments > 1);
     if (workers == 0) return 1;
-    if (p->route.sequential) return workers < kinds && t->what != SPIPE_PRIV_FILL;
+    if (p->route.sequential) {
+        return workers < spipe_priv_num_kinds(p) && t->what != SPIPE_PRIV_FILL;
+    }
     return t->what != SPIPE_PRIV_HOST && (w->all_cpus || p->plan.caller_helps);
 }
 
 /* Whether CUDA is to be asked about any slot. */
 SPIPE_PRIV_RARE int spipe_priv_asks(spipe_priv_pipeline_t *p) {
     return spipe_priv_asked(p, 0) || spipe_priv_asked(p, 1);
+}
+
+/* Whether a task is left to the caller: a caller that helps fills the first chunk and drains the
+   last one, since no worker would wake up sooner. */
+SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_task_t *t) {
+    if (!p->plan.caller_helps || t->what > SPIPE_PRIV_FILL) return 0;
+    if (t->what == SPIPE_PRIV_FILL && t->chunk > 0) return 0;
+    if (t->what == SPIPE_PRIV_DRAIN && t->chunk + 1 != p->run.num_chunks) return 0;
+    return spipe_priv_caller_does(p, t);
 }
 
 /* Whether the sleeping caller is needed. Workers that may issue find what there is themselves. */
@@ -283,7 +298,7 @@ SPIPE_PRIV_RARE int spipe_priv_needs_caller(spipe_priv_pipeline_t *p) {
 /* Whether a sleeping worker is needed. */
 SPIPE_PRIV_RARE int spipe_priv_needs_worker(spipe_priv_pipeline_t *p) {
     spipe_priv_task_t t;
-    if (spipe_priv_next_task(p, &t)) return 1;
+    if (spipe_priv_next_task(p, &t) && !spipe_priv_is_callers(p, &t)) return 1;
     if (!spipe_priv_workers_call(p)) return 0;
     if (!p->workers.asker && spipe_priv_asks(p)) return 1;
     return spipe_priv_workers_issue(p) && !p->run.at.issuing && spipe_priv_issuable(p);

@@ -24,7 +24,7 @@ SPIPE_PRIV_RARE int spipe_priv_steers(const spipe_priv_pipeline_t *p) {
 
 /* Seconds of idle workers so far, summed; modelled: of busy ones. Called with the lock held. */
 SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     if (spipe_priv_is_modelled()) {
         double busy;
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
@@ -39,7 +39,7 @@ SPIPE_PRIV_RARE double spipe_priv_sum_idle(spipe_priv_pipeline_t *p, double now)
 
 /* Begins a window. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     s->from = p->run.at.issued;
     s->began = now;
     s->waited = 0.0;
@@ -48,9 +48,9 @@ SPIPE_PRIV_RARE void spipe_priv_begin_window(spipe_priv_pipeline_t *p, double no
 
 /* Called when a run begins. */
 SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
-    p->steer.began = 0.0;
-    p->steer.num_windows = 0;
-    p->steer.last = 0.0;
+    p->workers.steer.began = 0.0;
+    p->workers.steer.num_windows = 0;
+    p->workers.steer.last = 0.0;
 }
 
 /* The most threads that steering goes to: all CPUs but the caller's, and slots for what the device
@@ -66,7 +66,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
 /* At the end of a window: one thread more or fewer, or neither. Called with the lock held, which it
    gives back while it starts a thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     const double span = now - s->began;
     const size_t active = p->workers.active;
     size_t wanted = active;
@@ -89,7 +89,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now)
 /* Called with the lock held by the thread that issues, before a chunk's first operations (after =
    0) and after its last ones: in between, somebody waited for the chunk. */
 SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
-    spipe_priv_steer_t *s = &p->steer;
+    spipe_priv_steer_t *s = &p->workers.steer;
     double now;
     if (!spipe_priv_steers(p)) return;
     now = spipe_priv_steer_clock();

@@ -232,7 +232,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for so many microseconds, which Linux makes about 0.1 ms more. select ends a thread that was
+/* Sleeps for so many microseconds, to which Linux adds some. select ends a thread that was
    cancelled, which must not happen in a run. */
 SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)

@@ -20,10 +20,10 @@ SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_
     if (h->asks && !idle) w->asker = h->asks = 0;
     if (!idle) h->since = 0.0;
     if (h->caller || h->idle == idle) return;
-    if (p->steer.began > 0.0) {
+    if (p->workers.steer.began > 0.0) {
         const double now = spipe_priv_seconds();
-        p->steer.idle_s += (double)w->idle * (now - p->steer.idle_since);
-        p->steer.idle_since = now;
+        p->workers.steer.idle_s += (double)w->idle * (now - p->workers.steer.idle_since);
+        p->workers.steer.idle_since = now;
     }
     h->idle = idle;
     w->idle = idle ? w->idle + 1 : w->idle - 1;
@@ -69,8 +69,8 @@ SPIPE_PRIV_RARE void spipe_priv_let_work(spipe_priv_pipeline_t *p, spipe_priv_ha
     h->since = 0.0;
 }
 
-/* A thread begins to look for what it can do: if news come while it does, without the lock, it looks
-   again before it waits. Always returns 1. */
+/* A thread begins to look for what it can do: if news come meanwhile, while it has not the lock, it
+   looks again before it waits. Always returns 1. */
 SPIPE_PRIV_RARE int spipe_priv_look_anew(const spipe_priv_pipeline_t *p, spipe_priv_hand_t *h) {
     h->seen = p->workers.news;
     return 1;
@@ -195,7 +195,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
-    if (p->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = p->steer.found;
+    if (w->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = w->steer.found;
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
@@ -213,6 +213,7 @@ SPIPE_PRIV_RARE void spipe_priv_make_workers(spipe_priv_pipeline_t *p) {
 /* Ends the workers, which have no task or are not wanted any more. */
 SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_workers_t *w = &p->workers;
+    size_t k;
     if (w->num_threads == 0) return;
     spipe_priv_lock(p->sync);
     w->quit = 1;
@@ -220,13 +221,14 @@ SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     spipe_priv_cond_broadcast(&w->work);
     spipe_priv_cond_broadcast(&w->rest);
     spipe_priv_unlock(p->sync);
-    for (; w->num_threads > 0; --w->num_threads) {
-        void *thread = w->threads[w->num_threads - 1];
+    for (k = w->num_threads; k > 0; --k) {
+        void *thread = w->threads[k - 1];
         if (p->provider)
             p->provider->join_thread(p->request.desc.resources, thread);
         else
             spipe_priv_thread_join(thread);
     }
+    w->num_threads = 0;
     w->quit = 0;
 }
 

@@ -125,7 +125,7 @@ SPIPE_PRIV_RARE void spipe_priv_segment_issued(spipe_priv_pipeline_t *p, spipe_p
         spipe_priv_all_issued(p, s);
         return;
     }
-    s->waits = p->route.waits[s->segment - 1];
+    s->waits = p->route.segments[s->segment - 1].waits;
     s->reached = p->request.desc.checked ? s->waits : 0;
     s->state = SPIPE_PRIV_ON_HOST;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
@@ -145,7 +145,7 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
         if (p->route.fills) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, order);
     }
     for (i = 0; i < p->request.desc.num_stages && s->segment > 0; ++i) {
-        if (p->route.waits[s->segment - 1] & SPIPE_BIT(i)) {
+        if (p->route.segments[s->segment - 1].waits & SPIPE_BIT(i)) {
             spipe_priv_model_await(p, SPIPE_PRIV_HOST, i, order);
         }
     }
@@ -176,8 +176,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_sl
 /* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
 SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
                                             size_t num) {
-    const int segment = all[0]->segment, *start = p->route.segment_start;
-    int last = start[segment + 1], from = start[segment], i;
+    const int segment = all[0]->segment;
+    int last = p->route.segments[segment + 1].start, from = p->route.segments[segment].start, i;
     cudaError_t e;
     size_t k;
     if (p->pull.active) { /* copies in, then copies out */
@@ -219,7 +219,7 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     spipe_priv_unlock(p->sync);
     if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
     h->on_device = 1;
-    p->run.found = h->found;
+    p->run.at.found = h->found;
     spipe_priv_issue_slots(p, all, num);
     spipe_priv_lock(p->sync);
     for (k = 0; k < num; ++k) {
@@ -264,7 +264,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
         return 1;
     }
     if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
-    while (!(p->route.waits[s->segment - 1] & SPIPE_BIT(stage))) --stage;
+    while (!(p->route.segments[s->segment - 1].waits & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
 }
@@ -285,7 +285,7 @@ SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     if (!s && num == 0) return NULL;
     if (!s && num > 1 && p->workers.num_threads > 0) {
         p->run.at.issuing = 1;
-        spipe_priv_count_idle(p, &p->caller, 0);
+        spipe_priv_count_idle(p, &p->workers.caller, 0);
         spipe_priv_tell(p);         /* another may have to ask CUDA now */
         spipe_priv_unlock(p->sync); /* the model may wait for a worker */
         k = spipe_priv_model_first(p, numbers, num);
@@ -319,7 +319,8 @@ SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_
         return 1;
     }
     if (spipe_priv_ask(p, h)) return 1;
-    if (!spipe_priv_next_task(p, &t) || (h->caller && !spipe_priv_caller_does(p, &t))) return 0;
+    if (!spipe_priv_next_task(p, &t)) return 0;
+    if (h->caller ? !spipe_priv_caller_does(p, &t) : spipe_priv_is_callers(p, &t)) return 0;
     spipe_priv_count_idle(p, h, 0);
     spipe_priv_take_task(p, &t);
     return 1;
@@ -338,7 +339,7 @@ SPIPE_PRIV_RARE void spipe_priv_callers_turn(spipe_priv_pipeline_t *p) {
 
 /* The caller works until all is over. */
 SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
-    spipe_priv_hand_t *h = &p->caller;
+    spipe_priv_hand_t *h = &p->workers.caller;
     spipe_priv_lock(p->sync);
     while (spipe_priv_look_anew(p, h) && !spipe_priv_is_over(p)) {
         if (p->run.states) spipe_priv_callers_turn(p);
@@ -351,7 +352,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t page = SPIPE_PRIV_TOUCH_PAGE;
     p->run.states = 0;
-    p->caller.caller = 1;
+    p->workers.caller.caller = 1;
     spipe_priv_start_workers(p);
     spipe_priv_lock(p->sync);
     p->run.at.touched = 0;
