@@ -264,6 +264,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
         return 1;
     }
     if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
+    if (p->route.in_order && spipe_priv_has_before(p, s, SPIPE_PRIV_FILL, -1)) return 0;
     while (!(p->route.segments[s->segment - 1].waits & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
