@@ -9346,6 +9346,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     --p->run.at.busy;
     if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
+        if (!goes_on && p->run.shared) p->run.at.end = --p->run.at.next; /* it was none */
     } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
         spipe_priv_empty(p, s, 1);
     } else if (t->what == SPIPE_PRIV_HOST) {
