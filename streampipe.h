@@ -8083,6 +8083,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     --p->run.at.busy;
     if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
+        if (!goes_on && p->run.shared) p->run.at.end = --p->run.at.next; /* it was none */
     } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
         spipe_priv_empty(p, s, 1);
     } else if (t->what == SPIPE_PRIV_HOST) {
@@ -8261,6 +8262,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
         return 1;
     }
     if (!filled && s->state != SPIPE_PRIV_ON_HOST) return 0;
+    if (p->route.in_order && spipe_priv_has_before(p, s, SPIPE_PRIV_FILL, -1)) return 0;
     while (!(p->route.segments[s->segment - 1].waits & SPIPE_BIT(stage))) --stage;
     *number = spipe_priv_task_number(SPIPE_PRIV_HOST, stage, s->order);
     return 1;
