@@ -3394,6 +3394,50 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double by
     return chunk > 0 ? chunk : 1;
 }
 
+/* ---- src/private/found_types.h ---- */
+/* ---- 12 execute: what runs find out ---------------------------------------------------------
+   What a pipeline keeps of the runs before: what fits into memory, how many threads were needed,
+   which settings were fast. No code. */
+
+/* What was found to fit into the memory that is free; 0 = all was given that was asked for. */
+typedef struct spipe_priv_fit {
+    size_t elems, slots; /* the most elements of a slot; the most slots */
+} spipe_priv_fit_t;
+
+/* steer: what the windows of a run show; see steer.h. */
+typedef struct spipe_priv_steer {
+    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
+    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
+    double began;              /* when it began; 0 = there is none yet */
+    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
+    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
+    double idle_from;          /* their sum when the window began */
+} spipe_priv_steer_t;
+
+/* What a climb may change; zeros: as guessed. */
+typedef struct spipe_priv_setting {
+    size_t chunk, threads; /* elements; threads that fill and drain */
+    int replay;
+} spipe_priv_setting_t;
+
+/* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
+typedef struct spipe_priv_climb {
+    int may_climb;
+    size_t count; /* of the work that was planned for */
+    unsigned flags;
+    spipe_priv_setting_t best, now; /* now: of the next run */
+    spipe_priv_setting_t taken;     /* of the plan in use ... */
+    int arranged;                   /* ... and 1 = all is arranged for it */
+    double best_s, best_spread;     /* the least time of the best, and what its runs vary by */
+    double least, second;           /* the two least times of the present setting ... */
+    int turns;                      /* ... and how many runs it had */
+    int judged;                     /* 1 = the next setting is to be chosen */
+    int num_runs, tried;            /* runs, and settings, since the climb began */
+    int move, came;                 /* what is tried; the move that led to the best, or -1 */
+    int failed;                     /* moves in a row that gained nothing */
+    int settled, outside;           /* the climb is over; runs in a row of another time since */
+} spipe_priv_climb_t;
+
 /* ---- src/private/pipeline_types.h ---- */
 /* ---- 12 execute: what a pipeline is ---------------------------------------------------------
    The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
@@ -3404,11 +3448,6 @@ enum {
     SPIPE_PRIV_KEPT_BY_USER,
     SPIPE_PRIV_KEPT_FOR_CALLS /* of spipe_run with resources, which have it between two calls */
 };
-
-/* What was found to fit into the memory that is free; 0 = all was given that was asked for. */
-typedef struct spipe_priv_fit {
-    size_t elems, slots; /* the most elements of a slot; the most slots */
-} spipe_priv_fit_t;
 
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
@@ -3646,16 +3685,6 @@ typedef struct spipe_priv_hand {
     cudaError_t found; /* CUDA's last error on this thread before the run */
 } spipe_priv_hand_t;
 
-/* steer: what the windows of a run show; see steer.h. */
-typedef struct spipe_priv_steer {
-    size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
-    size_t from, num_windows;  /* chunks that were issued when the window began; windows so far */
-    double began;              /* when it began; 0 = there is none yet */
-    double last, waited;       /* when a thread last ended issuing; seconds until it began again */
-    double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
-    double idle_from;          /* their sum when the window began */
-} spipe_priv_steer_t;
-
 /* workers: the threads that fill, drain, run host stages, and issue. All under the lock. */
 typedef struct spipe_priv_workers {
     void *threads[SPIPE_PRIV_MOST_WORKERS];
@@ -3675,30 +3704,6 @@ typedef struct spipe_priv_workers {
     spipe_priv_hand_t caller; /* the thread that called run */
     spipe_priv_steer_t steer;
 } spipe_priv_workers_t;
-
-/* What a climb may change; zeros: as guessed. */
-typedef struct spipe_priv_setting {
-    size_t chunk, threads; /* elements; threads that fill and drain */
-    int replay;
-} spipe_priv_setting_t;
-
-/* climb: the settings that runs of a kept pipeline have tried. Times are in seconds. */
-typedef struct spipe_priv_climb {
-    int may_climb;
-    size_t count; /* of the work that was planned for */
-    unsigned flags;
-    spipe_priv_setting_t best, now; /* now: of the next run */
-    spipe_priv_setting_t taken;     /* of the plan in use ... */
-    int arranged;                   /* ... and 1 = all is arranged for it */
-    double best_s, best_spread;     /* the least time of the best, and what its runs vary by */
-    double least, second;           /* the two least times of the present setting ... */
-    int turns;                      /* ... and how many runs it had */
-    int judged;                     /* 1 = the next setting is to be chosen */
-    int num_runs, tried;            /* runs, and settings, since the climb began */
-    int move, came;                 /* what is tried; the move that led to the best, or -1 */
-    int failed;                     /* moves in a row that gained nothing */
-    int settled, outside;           /* the climb is over; runs in a row of another time since */
-} spipe_priv_climb_t;
 
 /* How far a run is. All of it is under the lock where there are states. */
 typedef struct spipe_priv_progress_counts {
@@ -5259,20 +5264,21 @@ SPIPE_PRIV_RARE void spipe_priv_set(spipe_priv_pipeline_t *p, size_t *to, size_t
     spipe_priv_unlock(p->sync);
 }
 
-/* Whether a slot's chunk may be on the device, and is not known to be whole. */
+/* Whether a slot's chunk may be on the device: not if it is known to have left it. */
 SPIPE_PRIV_RARE int spipe_priv_may_be_there(const spipe_priv_pipeline_t *p,
                                             const spipe_priv_slot_t *s) {
     if (!p->run.states) return s->used && s->order >= p->run.at.completed;
     if (s->state == SPIPE_PRIV_FILLED && s->segment == 0) return p->run.at.issuing;
-    return s->state >= SPIPE_PRIV_FILLED;
+    return s->state >= SPIPE_PRIV_FILLED && s->state <= SPIPE_PRIV_ON_DEVICE;
 }
 
 /* The first chunk that may be on the device, and the one behind the last. */
 SPIPE_PRIV_RARE void spipe_priv_on_the_way(spipe_priv_pipeline_t *p, size_t *first, size_t *after) {
     size_t k;
-    spipe_priv_lock(p->sync);
-    *first = p->run.shared ? SPIPE_AUTO : spipe_priv_completed(p);
+    *first = SPIPE_AUTO;
     *after = 0;
+    spipe_priv_lock(p->sync);
+    if (!p->run.shared) *first = p->run.states ? p->run.at.next : p->run.at.completed;
     for (k = 0; k < p->plan.depth; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         const size_t last = s->before != SPIPE_AUTO && s->before + 1 > *after ? s->before + 1 : 0;
@@ -5310,6 +5316,7 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
    */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t chunk, const char *what) {
+    size_t first, after;
     int stays;
     if (e == cudaSuccess) return e;
     (void)spipe_priv_take_error(e);
@@ -5324,9 +5331,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
                             cudaGetErrorString(e));
     }
     if (!stays) return e;
+    spipe_priv_on_the_way(p, &first, &after);
     spipe_priv_lock(p->sync); /* every call fails from now on, at whatever chunk */
     p->run.at.broken = 1;
-    spipe_priv_end_at(p, spipe_priv_completed(p));
+    spipe_priv_end_at(p, first);
     spipe_priv_unlock(p->sync);
     return e;
 }
@@ -8924,7 +8932,7 @@ SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
 }
 
 /* Judges the present setting by the least of its runs. */
-SPIPE_PRIV_RARE void spipe_priv_judge(spipe_priv_climb_t *c) {
+SPIPE_PRIV_RARE void spipe_priv_judge_setting(spipe_priv_climb_t *c) {
     const double spread = spipe_priv_spread(c);
     const double vary = spread > c->best_spread ? spread : c->best_spread;
     ++c->tried;
@@ -8967,7 +8975,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double second
     if (c->turns++ == 0) c->least = c->second = 1e30;
     c->second = spipe_priv_within(seconds, c->least, c->second);
     c->least = spipe_priv_within(seconds, 0.0, c->least);
-    if (c->turns >= needs) spipe_priv_judge(c);
+    if (c->turns >= needs) spipe_priv_judge_setting(c);
 }
 
 /* ---- src/private/arrange.h ---- */

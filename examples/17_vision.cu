@@ -11,8 +11,8 @@
                 share one stream; stages that do not wait for each other at all; and a last loop
                 that loses the last batches.
     Expect      (hostcuda)
-                in a row     1 stream    1.400 ms
-                as a graph   8 streams   1.068 ms
+                in a row     1 stream    1.398 ms
+                as a graph   8 streams   1.060 ms
                 picture 0, tokens a patch (64 to 400, at most 2560 in all):
                    161   194   185   163
                    241   258   204   180

@@ -118,7 +118,7 @@ SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
 }
 
 /* Judges the present setting by the least of its runs. */
-SPIPE_PRIV_RARE void spipe_priv_judge(spipe_priv_climb_t *c) {
+SPIPE_PRIV_RARE void spipe_priv_judge_setting(spipe_priv_climb_t *c) {
     const double spread = spipe_priv_spread(c);
     const double vary = spread > c->best_spread ? spread : c->best_spread;
     ++c->tried;
@@ -161,5 +161,5 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double second
     if (c->turns++ == 0) c->least = c->second = 1e30;
     c->second = spipe_priv_within(seconds, c->least, c->second);
     c->least = spipe_priv_within(seconds, 0.0, c->least);
-    if (c->turns >= needs) spipe_priv_judge(c);
+    if (c->turns >= needs) spipe_priv_judge_setting(c);
 }

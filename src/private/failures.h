@@ -80,20 +80,21 @@ SPIPE_PRIV_RARE void spipe_priv_set(spipe_priv_pipeline_t *p, size_t *to, size_t
     spipe_priv_unlock(p->sync);
 }
 
-/* Whether a slot's chunk may be on the device, and is not known to be whole. */
+/* Whether a slot's chunk may be on the device: not if it is known to have left it. */
 SPIPE_PRIV_RARE int spipe_priv_may_be_there(const spipe_priv_pipeline_t *p,
                                             const spipe_priv_slot_t *s) {
     if (!p->run.states) return s->used && s->order >= p->run.at.completed;
     if (s->state == SPIPE_PRIV_FILLED && s->segment == 0) return p->run.at.issuing;
-    return s->state >= SPIPE_PRIV_FILLED;
+    return s->state >= SPIPE_PRIV_FILLED && s->state <= SPIPE_PRIV_ON_DEVICE;
 }
 
 /* The first chunk that may be on the device, and the one behind the last. */
 SPIPE_PRIV_RARE void spipe_priv_on_the_way(spipe_priv_pipeline_t *p, size_t *first, size_t *after) {
     size_t k;
-    spipe_priv_lock(p->sync);
-    *first = p->run.shared ? SPIPE_AUTO : spipe_priv_completed(p);
+    *first = SPIPE_AUTO;
     *after = 0;
+    spipe_priv_lock(p->sync);
+    if (!p->run.shared) *first = p->run.states ? p->run.at.next : p->run.at.completed;
     for (k = 0; k < p->plan.depth; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         const size_t last = s->before != SPIPE_AUTO && s->before + 1 > *after ? s->before + 1 : 0;
@@ -131,6 +132,7 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
    */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t chunk, const char *what) {
+    size_t first, after;
     int stays;
     if (e == cudaSuccess) return e;
     (void)spipe_priv_take_error(e);
@@ -145,9 +147,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
                             cudaGetErrorString(e));
     }
     if (!stays) return e;
+    spipe_priv_on_the_way(p, &first, &after);
     spipe_priv_lock(p->sync); /* every call fails from now on, at whatever chunk */
     p->run.at.broken = 1;
-    spipe_priv_end_at(p, spipe_priv_completed(p));
+    spipe_priv_end_at(p, first);
     spipe_priv_unlock(p->sync);
     return e;
 }

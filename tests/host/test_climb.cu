@@ -132,11 +132,11 @@ static double least_of(spipe_pipeline_t *p, int runs) {
 /* The best of a sweep by hand. */
 static double sweep(const world_t *w, size_t *best_chunk, size_t *best_threads) {
     static const size_t numbers[] = {1, 2, 4, 6, 7, 10}; /* in each direction: the last for one */
-    const size_t settings = w->work == PINNED_BOTH ? 1 : w->work == PAGEABLE_IN ? 6 : 5;
+    static const size_t settings[NUM_WORKS] = {1, 6, 5};
     double best = 1e30, bytes;
     size_t k;
     for (bytes = 65536.0; bytes <= 4.2e6; bytes *= 1.5) {
-        for (k = 0; k < settings; ++k) {
+        for (k = 0; k < settings[w->work]; ++k) {
             const size_t chunk = (size_t)(bytes / 4.0);
             const size_t threads = w->work == PINNED_BOTH ? SPIPE_AUTO : numbers[k];
             spipe_pipeline_t *p = pipeline_of(w, chunk, threads);

@@ -403,6 +403,11 @@ static void test_sink_ends(void) {
         good = spipe_run(&d, &r) == cudaErrorIllegalAddress && right(&w, w.taken) && !w.wrong &&
                w.taken < N && r.failure.chunks_whole * CHUNK == w.taken &&
                strstr(r.failure.message, "device ");
+        if (!good) {
+            tap_note("launch %d: %s, %zu chunks whole, %zu elements taken, %s", k,
+                     cudaGetErrorName(r.failure.error), r.failure.chunks_whole, w.taken,
+                     right(&w, w.taken) ? "which are right" : "which are wrong");
+        }
         for (int device = 1; device >= 0; --device) {
             SPIPE_CHECK(cudaSetDevice(device));
             SPIPE_CHECK(cudaDeviceReset());
