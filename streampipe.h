@@ -1004,6 +1004,11 @@ typedef struct spipe_report {
     size_t threads;                                     /* the larger of the next two */
     size_t fill_threads, drain_threads;                 /* host threads started for staging */
     size_t host_threads;                                /* host threads started for host stages */
+    /* What long runs saw of these threads: the last part [0], and the last with another number of
+       threads [1]. waited: part of the time in which no chunk was ready to be issued, 0 to 1. idle:
+       threads without work, on average. seen_threads 0 = nothing. */
+    size_t seen_threads[2];
+    double seen_waited[2], seen_idle[2];
     int num_stages, num_streams;
     int replayed;                      /* 1 = the run was a replay of a CUDA graph */
     int trying;                        /* 1 = runs of the pipeline still try other settings */
@@ -3404,6 +3409,13 @@ typedef struct spipe_priv_fit {
     size_t elems, slots; /* the most elements of a slot; the most slots */
 } spipe_priv_fit_t;
 
+/* What a part of a run shows about its threads. */
+typedef struct spipe_priv_window {
+    size_t threads;
+    double waited; /* part of the time in which no slot was ready to be issued: 0 to 1 */
+    double idle;   /* threads without a task, on average */
+} spipe_priv_window_t;
+
 /* steer: what the windows of a run show; see steer.h. */
 typedef struct spipe_priv_steer {
     size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
@@ -3412,6 +3424,7 @@ typedef struct spipe_priv_steer {
     double last, waited;       /* when a thread last ended issuing; seconds until it began again */
     double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
     double idle_from;          /* their sum when the window began */
+    spipe_priv_window_t now, other; /* the last window; the last with another number of threads */
 } spipe_priv_steer_t;
 
 /* What a climb may change; zeros: as guessed. */
@@ -6600,7 +6613,10 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
-    if (w->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) wanted = w->steer.found;
+    if (w->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) {
+        const size_t most = p->climb.taken.threads;
+        wanted = most > 0 && most < w->steer.found ? most : w->steer.found;
+    }
     spipe_priv_lock(p->sync);
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
@@ -7954,30 +7970,40 @@ SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
     p->workers.steer.last = 0.0;
 }
 
-/* The most threads that steering goes to: all CPUs but the caller's, and slots for what the device
-   does meanwhile. */
+/* The most threads that steering goes to: all CPUs but the caller's, slots for what the device does
+   meanwhile, and what the climb allows. */
 SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
     const size_t slots = p->plan.depth > 2 ? p->plan.depth - 2 : 1;
     size_t most = p->request.cpus > 1 ? p->request.cpus - 1 : 1;
     if (spipe_priv_is_modelled()) most = SPIPE_MAX_THREADS; /* it has as many CPUs as it wants */
+    if (p->climb.taken.threads > 0) most = p->climb.taken.threads;
     if (most > SPIPE_PRIV_MOST_WORKERS) most = SPIPE_PRIV_MOST_WORKERS;
     return most < slots ? most : slots;
+}
+
+/* Measures a window that has ended. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_measure_window(spipe_priv_pipeline_t *p, double now) {
+    spipe_priv_steer_t *s = &p->workers.steer;
+    const double span = now - s->began;
+    const size_t active = p->workers.active;
+    double idle = (spipe_priv_sum_idle(p, now) - s->idle_from) / span;
+    if (spipe_priv_is_modelled()) idle = (double)active - idle;
+    if (s->now.threads > 0 && s->now.threads != active) s->other = s->now;
+    s->now.threads = active;
+    s->now.waited = s->waited / span;
+    s->now.idle = idle;
 }
 
 /* At the end of a window: one thread more or fewer, or neither. Called with the lock held, which it
    gives back while it starts a thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now) {
     spipe_priv_steer_t *s = &p->workers.steer;
-    const double span = now - s->began;
     const size_t active = p->workers.active;
     size_t wanted = active;
-    double idle = 0.0;
-    if (span <= 0.0) return;
-    idle = (spipe_priv_sum_idle(p, now) - s->idle_from) / span;
-    if (spipe_priv_is_modelled()) idle = (double)active - idle;
-    if (s->num_windows++ == 0) return; /* the pipeline was filling up */
-    if (s->waited > SPIPE_PRIV_WAITS * span && idle < SPIPE_PRIV_FEW) wanted = active + 1;
-    if (idle > SPIPE_PRIV_MANY) wanted = active - 1;
+    if (now <= s->began || s->num_windows++ == 0) return; /* the pipeline was filling up */
+    spipe_priv_measure_window(p, now);
+    if (s->now.waited > SPIPE_PRIV_WAITS && s->now.idle < SPIPE_PRIV_FEW) wanted = active + 1;
+    if (s->now.idle > SPIPE_PRIV_MANY) wanted = active - 1;
     if (wanted == active || (wanted > active && wanted > spipe_priv_steer_limit(p))) return;
     s->found = wanted;
     spipe_priv_set_active(p, wanted);
@@ -8862,16 +8888,20 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
     return chunk == p->plan.chunk ? 0 : chunk;
 }
 
-/* Another number of threads by a factor. 0: there is none, or the run finds it by itself. */
+/* Another number of threads by a factor; in a long run, which steers, the most that it may take. 0:
+   there is none. */
 SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
                                                 const spipe_priv_work_t *w, double factor) {
     const spipe_plan_t *plan = &p->plan;
-    const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
-    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_STEERED_ROUNDS;
+    const size_t planned = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
+    const size_t found = p->workers.steer.found;
+    const size_t now = spipe_priv_is_long(p) && found > 0 ? found : planned;
     const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
-    if (!(w->flags & SPIPE_PRIV_AT_ONCE) || chunks >= rounds * plan->depth) return 0;
+    if (!(w->flags & SPIPE_PRIV_AT_ONCE)) return 0;
+    if (factor > 1.0 && spipe_priv_is_long(p) && p->climb.best.threads == 0)
+        return 0; /* it steers */
     if (other > most) other = most;
     if (other < ways) other = ways;
     return other == now ? 0 : other;
@@ -9192,6 +9222,22 @@ SPIPE_PRIV_RARE void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     r->found = plan->found;
 }
 
+SPIPE_PRIV_RARE void spipe_priv_report_threads(spipe_priv_pipeline_t *p) {
+    const spipe_priv_steer_t *s = &p->workers.steer;
+    const spipe_priv_window_t *const seen[2] = {&s->now, &s->other};
+    spipe_report_t *r = &p->report;
+    int i;
+    r->fill_threads = spipe_priv_num_workers(p, SPIPE_PRIV_FILL);
+    r->drain_threads = spipe_priv_num_workers(p, SPIPE_PRIV_DRAIN);
+    r->host_threads = spipe_priv_num_workers(p, SPIPE_PRIV_HOST);
+    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    for (i = 0; i < 2; ++i) {
+        r->seen_threads[i] = seen[i]->threads;
+        r->seen_waited[i] = seen[i]->waited;
+        r->seen_idle[i] = seen[i]->idle;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     r->failure = p->failure;
@@ -9200,10 +9246,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     spipe_priv_report_plan(p);
     r->num_stages = p->request.desc.num_stages;
     r->num_streams = p->streams.num;
-    r->fill_threads = spipe_priv_num_workers(p, SPIPE_PRIV_FILL);
-    r->drain_threads = spipe_priv_num_workers(p, SPIPE_PRIV_DRAIN);
-    r->host_threads = spipe_priv_num_workers(p, SPIPE_PRIV_HOST);
-    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    spipe_priv_report_threads(p);
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
     if (!to) return;
@@ -9216,6 +9259,17 @@ SPIPE_PRIV_RARE double spipe_priv_gbps(size_t bytes, double ms) {
 }
 
 SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
+
+/* What a long run saw of its threads, and why there are so many. */
+SPIPE_PRIV_RARE void spipe_priv_print_seen(const spipe_report_t *r, FILE *to) {
+    static const char *const begin[2] = {"seen      ", "          with "};
+    int i;
+    for (i = 0; i < 2 && r->seen_threads[i] > 0; ++i) {
+        fprintf(to, "  %s%zu thread%s: no chunk was ready %.0f %% of the time, %.1f idle\n",
+                begin[i], r->seen_threads[i], spipe_priv_s(r->seen_threads[i]),
+                100.0 * r->seen_waited[i], r->seen_idle[i]);
+    }
+}
 
 SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
     const char *how = r->trying ? ", trying neighbours" : "";
@@ -9230,6 +9284,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
             spipe_priv_s(r->fill_threads), r->drain_threads);
     if (r->host_threads > 0) fprintf(to, ", %zu for host stages", r->host_threads);
     fprintf(to, "\n");
+    spipe_priv_print_seen(r, to);
 }
 
 enum {

@@ -1,14 +1,10 @@
 /*  test_engine.cu -- the engine from outside: who calls stages and in which order, waits that use
-    no CPU, a worker that comes late, and how a long run finds its number of threads. */
+    no CPU, and a worker that comes late. */
 #include "pipe_common.h"
 
 #include <atomic>
 #include <time.h>
 #include <unistd.h>
-
-#if defined(__HOSTCUDA__)
-#include "hostcuda.h"
-#endif
 
 static __global__ void copy_kernel(const unsigned char *x, unsigned char *y, size_t n) {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -195,126 +191,9 @@ static void test_blocking(void) {
     }
 }
 
-/* ---- steering, on the modelled clock -------------------------------------------------------- */
-#if defined(__HOSTCUDA__)
-enum {
-    STEERED_CHUNK = 1 << 16,
-    STEERED_CHUNKS = 600
-};
-
-typedef struct machine {
-    const char *name;
-    double fill, drain, memory, link;
-} machine_t;
-
-static unsigned slow_from; /* chunks from here on are three times as long to make; 0 = none */
-
-static cudaError_t made(void *dst, size_t first, size_t count, void *user) {
-    (void)dst;
-    (void)user;
-    hostcuda_host_copy(count, 0);
-    if (slow_from > 0 && first >= (size_t)slow_from * STEERED_CHUNK) {
-        hostcuda_host_copy(count, 0);
-        hostcuda_host_copy(count, 0);
-    }
-    return cudaSuccess;
-}
-
-static cudaError_t taken(const void *src, size_t first, size_t count, void *user) {
-    (void)src;
-    (void)first;
-    (void)user;
-    hostcuda_host_copy(count, 1);
-    return cudaSuccess;
-}
-
-static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
-    (void)c;
-    (void)user;
-    return cudaSuccess;
-}
-
-/* A run with so many threads each way, or steered. Returns its time and its threads at the end. */
-static double steered_ms(size_t threads, int sinks, size_t *found) {
-    spipe_desc_t d = spipe_desc_default();
-    spipe_pipeline_t *p;
-    spipe_report_t r;
-    d.count = (size_t)STEERED_CHUNK * STEERED_CHUNKS;
-    d.chunk = STEERED_CHUNK;
-    d.depth = 16;
-    d.threads = threads;
-    spipe_add_source_at(&d, made, NULL, 1);
-    if (sinks)
-        spipe_add_sink_at(&d, taken, NULL, 1);
-    else
-        spipe_add_temp(&d, 1);
-    spipe_add_stage(&d, "nothing", nothing, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    if (threads == SPIPE_AUTO) /* whatever this computer's CPUs make the first guess */
-        ((spipe_priv_pipeline_t *)(void *)p)->plan.fill_threads = 2;
-    SPIPE_CHECK(spipe_pipeline_run(p, &r));
-    if (threads == SPIPE_AUTO)
-        SPIPE_CHECK(spipe_pipeline_run(p, &r)); /* begins with what it found */
-    *found = ((spipe_priv_pipeline_t *)(void *)p)->workers.active;
-    SPIPE_CHECK(spipe_pipeline_destroy(p));
-    return r.wall_ms;
-}
-
-static void test_steering(void) {
-    static const machine_t machines[] = {{"a fast link, slow threads", 5.0, 5.0, 1e3, 50.0},
-                                         {"a slow link", 10.0, 10.0, 1e3, 12.0},
-                                         {"fast threads", 20.0, 20.0, 1e3, 50.0},
-                                         {"little memory", 10.0, 10.0, 20.0, 50.0},
-                                         {"slow to fill", 4.0, 12.0, 1e3, 25.0},
-                                         {"slow to drain", 12.0, 4.0, 1e3, 25.0}};
-    const hostcuda_profile_t before = hostcuda_get_profile(0);
-    size_t m, threads, found = 0, fixed;
-    if (!pipe_threads() || !spipe_priv_is_modelled()) {
-        tap_skip("steering", "needs threads and the modelled clock");
-        return;
-    }
-    for (m = 0; m < sizeof machines / sizeof *machines; ++m) {
-        hostcuda_profile_t now = before;
-        double best = 0.0, ms[14], steered;
-        size_t least = 0;
-        now.host_fill = machines[m].fill;
-        now.host_drain = machines[m].drain;
-        now.host_memory = machines[m].memory;
-        now.h2d = now.d2h = machines[m].link;
-        SPIPE_CHECK(cudaDeviceSynchronize());
-        SPIPE_CHECK(hostcuda_set_profile(0, &now));
-        slow_from = 0;
-        for (threads = 1; threads < 14; ++threads) {
-            ms[threads] = steered_ms(threads, 0, &fixed);
-            if (best <= 0.0 || ms[threads] < best) best = ms[threads];
-        }
-        while (ms[++least] > 1.03 * best) continue; /* more gain nothing */
-        steered = steered_ms(SPIPE_AUTO, 0, &found);
-        tap_ok(found + 2 >= least && found <= least + 2 && steered < 1.1 * best,
-               "%s: steering goes to %zu threads, %zu are enough; %.2f ms, %.2f at best",
-               machines[m].name, found, least, steered, best);
-    }
-    slow_from = STEERED_CHUNKS / 3;
-    SPIPE_CHECK(hostcuda_set_profile(0, &before));
-    {
-        size_t quiet = 0, slow = 0;
-        slow_from = 0;
-        (void)steered_ms(SPIPE_AUTO, 0, &quiet);
-        slow_from = STEERED_CHUNKS / 3;
-        (void)steered_ms(SPIPE_AUTO, 0, &slow);
-        tap_ok(slow > quiet, "a source becomes slow in mid-run: %zu threads instead of %zu", slow,
-               quiet);
-    }
-    slow_from = 0;
-}
-#endif
-
 int main(void) {
     test_calls();
     test_late();
     test_blocking();
-#if defined(__HOSTCUDA__)
-    test_steering();
-#endif
     return tap_done();
 }

@@ -48,16 +48,20 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
     return chunk == p->plan.chunk ? 0 : chunk;
 }
 
-/* Another number of threads by a factor. 0: there is none, or the run finds it by itself. */
+/* Another number of threads by a factor; in a long run, which steers, the most that it may take. 0:
+   there is none. */
 SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
                                                 const spipe_priv_work_t *w, double factor) {
     const spipe_plan_t *plan = &p->plan;
-    const size_t now = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
-    const size_t chunks = w->count / plan->chunk, rounds = SPIPE_PRIV_STEERED_ROUNDS;
+    const size_t planned = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
+    const size_t found = p->workers.steer.found;
+    const size_t now = spipe_priv_is_long(p) && found > 0 ? found : planned;
     const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
     size_t other = (size_t)(factor * (double)now + (factor > 1.0 ? 0.99 : 0.0));
     if (now == 0 || p->request.desc.threads != SPIPE_AUTO) return 0;
-    if (!(w->flags & SPIPE_PRIV_AT_ONCE) || chunks >= rounds * plan->depth) return 0;
+    if (!(w->flags & SPIPE_PRIV_AT_ONCE)) return 0;
+    if (factor > 1.0 && spipe_priv_is_long(p) && p->climb.best.threads == 0)
+        return 0; /* it steers */
     if (other > most) other = most;
     if (other < ways) other = ways;
     return other == now ? 0 : other;

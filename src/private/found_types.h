@@ -7,6 +7,13 @@ typedef struct spipe_priv_fit {
     size_t elems, slots; /* the most elements of a slot; the most slots */
 } spipe_priv_fit_t;
 
+/* What a part of a run shows about its threads. */
+typedef struct spipe_priv_window {
+    size_t threads;
+    double waited; /* part of the time in which no slot was ready to be issued: 0 to 1 */
+    double idle;   /* threads without a task, on average */
+} spipe_priv_window_t;
+
 /* steer: what the windows of a run show; see steer.h. */
 typedef struct spipe_priv_steer {
     size_t found;              /* threads that runs of this pipeline found; 0 = none yet */
@@ -15,6 +22,7 @@ typedef struct spipe_priv_steer {
     double last, waited;       /* when a thread last ended issuing; seconds until it began again */
     double idle_s, idle_since; /* seconds of idle workers, summed; up to when */
     double idle_from;          /* their sum when the window began */
+    spipe_priv_window_t now, other; /* the last window; the last with another number of threads */
 } spipe_priv_steer_t;
 
 /* What a climb may change; zeros: as guessed. */

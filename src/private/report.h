@@ -38,6 +38,22 @@ SPIPE_PRIV_RARE void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     r->found = plan->found;
 }
 
+SPIPE_PRIV_RARE void spipe_priv_report_threads(spipe_priv_pipeline_t *p) {
+    const spipe_priv_steer_t *s = &p->workers.steer;
+    const spipe_priv_window_t *const seen[2] = {&s->now, &s->other};
+    spipe_report_t *r = &p->report;
+    int i;
+    r->fill_threads = spipe_priv_num_workers(p, SPIPE_PRIV_FILL);
+    r->drain_threads = spipe_priv_num_workers(p, SPIPE_PRIV_DRAIN);
+    r->host_threads = spipe_priv_num_workers(p, SPIPE_PRIV_HOST);
+    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    for (i = 0; i < 2; ++i) {
+        r->seen_threads[i] = seen[i]->threads;
+        r->seen_waited[i] = seen[i]->waited;
+        r->seen_idle[i] = seen[i]->idle;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     r->failure = p->failure;
@@ -46,10 +62,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     spipe_priv_report_plan(p);
     r->num_stages = p->request.desc.num_stages;
     r->num_streams = p->streams.num;
-    r->fill_threads = spipe_priv_num_workers(p, SPIPE_PRIV_FILL);
-    r->drain_threads = spipe_priv_num_workers(p, SPIPE_PRIV_DRAIN);
-    r->host_threads = spipe_priv_num_workers(p, SPIPE_PRIV_HOST);
-    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    spipe_priv_report_threads(p);
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
     if (!to) return;
@@ -62,6 +75,17 @@ SPIPE_PRIV_RARE double spipe_priv_gbps(size_t bytes, double ms) {
 }
 
 SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
+
+/* What a long run saw of its threads, and why there are so many. */
+SPIPE_PRIV_RARE void spipe_priv_print_seen(const spipe_report_t *r, FILE *to) {
+    static const char *const begin[2] = {"seen      ", "          with "};
+    int i;
+    for (i = 0; i < 2 && r->seen_threads[i] > 0; ++i) {
+        fprintf(to, "  %s%zu thread%s: no chunk was ready %.0f %% of the time, %.1f idle\n",
+                begin[i], r->seen_threads[i], spipe_priv_s(r->seen_threads[i]),
+                100.0 * r->seen_waited[i], r->seen_idle[i]);
+    }
+}
 
 SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
     const char *how = r->trying ? ", trying neighbours" : "";
@@ -76,6 +100,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
             spipe_priv_s(r->fill_threads), r->drain_threads);
     if (r->host_threads > 0) fprintf(to, ", %zu for host stages", r->host_threads);
     fprintf(to, "\n");
+    spipe_priv_print_seen(r, to);
 }
 
 enum {

@@ -53,30 +53,40 @@ SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
     p->workers.steer.last = 0.0;
 }
 
-/* The most threads that steering goes to: all CPUs but the caller's, and slots for what the device
-   does meanwhile. */
+/* The most threads that steering goes to: all CPUs but the caller's, slots for what the device does
+   meanwhile, and what the climb allows. */
 SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
     const size_t slots = p->plan.depth > 2 ? p->plan.depth - 2 : 1;
     size_t most = p->request.cpus > 1 ? p->request.cpus - 1 : 1;
     if (spipe_priv_is_modelled()) most = SPIPE_MAX_THREADS; /* it has as many CPUs as it wants */
+    if (p->climb.taken.threads > 0) most = p->climb.taken.threads;
     if (most > SPIPE_PRIV_MOST_WORKERS) most = SPIPE_PRIV_MOST_WORKERS;
     return most < slots ? most : slots;
+}
+
+/* Measures a window that has ended. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_measure_window(spipe_priv_pipeline_t *p, double now) {
+    spipe_priv_steer_t *s = &p->workers.steer;
+    const double span = now - s->began;
+    const size_t active = p->workers.active;
+    double idle = (spipe_priv_sum_idle(p, now) - s->idle_from) / span;
+    if (spipe_priv_is_modelled()) idle = (double)active - idle;
+    if (s->now.threads > 0 && s->now.threads != active) s->other = s->now;
+    s->now.threads = active;
+    s->now.waited = s->waited / span;
+    s->now.idle = idle;
 }
 
 /* At the end of a window: one thread more or fewer, or neither. Called with the lock held, which it
    gives back while it starts a thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_window(spipe_priv_pipeline_t *p, double now) {
     spipe_priv_steer_t *s = &p->workers.steer;
-    const double span = now - s->began;
     const size_t active = p->workers.active;
     size_t wanted = active;
-    double idle = 0.0;
-    if (span <= 0.0) return;
-    idle = (spipe_priv_sum_idle(p, now) - s->idle_from) / span;
-    if (spipe_priv_is_modelled()) idle = (double)active - idle;
-    if (s->num_windows++ == 0) return; /* the pipeline was filling up */
-    if (s->waited > SPIPE_PRIV_WAITS * span && idle < SPIPE_PRIV_FEW) wanted = active + 1;
-    if (idle > SPIPE_PRIV_MANY) wanted = active - 1;
+    if (now <= s->began || s->num_windows++ == 0) return; /* the pipeline was filling up */
+    spipe_priv_measure_window(p, now);
+    if (s->now.waited > SPIPE_PRIV_WAITS && s->now.idle < SPIPE_PRIV_FEW) wanted = active + 1;
+    if (s->now.idle > SPIPE_PRIV_MANY) wanted = active - 1;
     if (wanted == active || (wanted > active && wanted > spipe_priv_steer_limit(p))) return;
     s->found = wanted;
     spipe_priv_set_active(p, wanted);

@@ -12,6 +12,11 @@ typedef struct spipe_report {
     size_t threads;                                     /* the larger of the next two */
     size_t fill_threads, drain_threads;                 /* host threads started for staging */
     size_t host_threads;                                /* host threads started for host stages */
+    /* What long runs saw of these threads: the last part [0], and the last with another number of
+       threads [1]. waited: part of the time in which no chunk was ready to be issued, 0 to 1. idle:
+       threads without work, on average. seen_threads 0 = nothing. */
+    size_t seen_threads[2];
+    double seen_waited[2], seen_idle[2];
     int num_stages, num_streams;
     int replayed;                      /* 1 = the run was a replay of a CUDA graph */
     int trying;                        /* 1 = runs of the pipeline still try other settings */
