@@ -4680,7 +4680,7 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
     if (all > chunks) all = chunks;
     if (found > 0) all = found;
     if (all < ways) all = ways;
-    plan->fill_threads = (size_t)((double)all * in / (in + out) + 0.5);
+    plan->fill_threads = (size_t)((double)(2 * all) * in / (in + out) + 1.0) / 2; /* rounded */
     if (in > 0.0 && plan->fill_threads == 0) plan->fill_threads = 1;
     if (out > 0.0 && plan->fill_threads == all) plan->fill_threads = all - 1;
     plan->drain_threads = all - plan->fill_threads;
@@ -4732,7 +4732,7 @@ SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const sp
     const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
     const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
-    double room = (double)r->facts.memory_bytes / SPIPE_PRIV_MEMORY_SHARE;
+    double room = (double)r->facts.memory_bytes / (double)SPIPE_PRIV_MEMORY_SHARE;
     double most = (double)plan->chunk;
     if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
     if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);
@@ -6612,12 +6612,12 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
-    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
     if (w->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) {
         const size_t most = p->climb.taken.threads;
         wanted = most > 0 && most < w->steer.found ? most : w->steer.found;
     }
     spipe_priv_lock(p->sync);
+    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
     spipe_priv_start_threads(p, wanted);
@@ -8115,12 +8115,12 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     goes_on = spipe_priv_do_task(p, t);
     spipe_priv_lock(p->sync);
     --p->run.at.busy;
-    if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
+    if (s && t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
         if (!goes_on && p->run.shared) p->run.at.end = --p->run.at.next; /* it was none */
-    } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
+    } else if (s && t->what == SPIPE_PRIV_DRAIN && goes_on) {
         spipe_priv_empty(p, s, 1);
-    } else if (t->what == SPIPE_PRIV_HOST) {
+    } else if (s && t->what == SPIPE_PRIV_HOST) {
         s->waits &= ~SPIPE_BIT(t->stage);
         if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
     }
@@ -8183,12 +8183,12 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
     }
 }
 
-/* Takes the slots that are issued together: one; breadth-first, all that can be. Called with the
-   lock held. */
+/* Takes the slots that are issued together: one; breadth-first, all that can be, but in a checked
+   run each chunk is looked at alone. Called with the lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
                                          spipe_priv_slot_t **all) {
-    const size_t most =
-        p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth : 1;
+    const int together = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active;
+    const size_t most = together && !p->request.desc.checked ? p->plan.depth : 1;
     size_t num = 0;
     for (; s && num < most; s = spipe_priv_issuable(p)) {
         if (num > 0 && s->segment != all[0]->segment) break;
@@ -8554,9 +8554,19 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
         p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
         p->memory.slots[k].before = SPIPE_AUTO;
     }
-    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
-    run->in_turn = !run->states || spipe_priv_is_modelled();
-    run->at.issuing = run->states; /* until residents are copied in */
+    run->states = 0;
+    run->in_turn = 1;
+    spipe_priv_unlock(p->sync);
+}
+
+/* From now on workers look at the slots, if there is host work. */
+SPIPE_PRIV_RARE void spipe_priv_begin_states(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    if (!p->route.host_work || run->mode != SPIPE_PRIV_WAITED_FOR) return;
+    spipe_priv_lock(p->sync);
+    run->states = 1;
+    run->in_turn = spipe_priv_is_modelled();
+    run->at.issuing = 1; /* until residents are copied in */
     spipe_priv_begin_steering(p);
     spipe_priv_model_run(p);
     spipe_priv_unlock(p->sync);
@@ -8651,6 +8661,13 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
+/* Workers look at no slot any more: between runs the plan may change. */
+SPIPE_PRIV_RARE void spipe_priv_end_states(spipe_priv_pipeline_t *p) {
+    spipe_priv_lock(p->sync);
+    p->run.states = 0;
+    spipe_priv_unlock(p->sync);
+}
+
 /* With states: waits for what the host did not have to wait for yet. */
 SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued;
@@ -8668,9 +8685,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
     p->run.at.completed = spipe_priv_completed(p);
     spipe_priv_unlock(p->sync);
     spipe_priv_report_progress(p);
-    spipe_priv_lock(p->sync);
-    p->run.states = 0; /* between runs the plan may change */
-    spipe_priv_unlock(p->sync);
+    spipe_priv_end_states(p);
 }
 
 /* Waits until issued work has ended, whatever happened, and counts the chunks that are whole. The
@@ -8747,6 +8762,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     spipe_priv_begin(p);
     e = spipe_priv_tell_begin(&p->request.desc, &why);
     p->run.told.begin = e == cudaSuccess;
+    if (e == cudaSuccess) spipe_priv_begin_states(p);
     if (e == cudaSuccess) return e;
     return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
 }

@@ -1831,6 +1831,14 @@ SPIPE_API void spipe_priv_json_six(FILE *f, const char *name, const double *v) {
     spipe_priv_json_doubles(f, name, v, SPIPE_PRIV_KINDS);
 }
 
+SPIPE_API void spipe_priv_json_pair(FILE *f, const char *name, const double *v) {
+    spipe_priv_json_doubles(f, name, v, 2);
+}
+
+SPIPE_API void spipe_priv_json_sizes(FILE *f, const char *name, const size_t *v) {
+    fprintf(f, "\"%s\": [%zu, %zu]", name, v[0], v[1]);
+}
+
 /* Writes a list with one value per device: its chunks, or its number. */
 SPIPE_API void spipe_priv_json_devices(FILE *f, const char *name, const spipe_report_t *r,
                                        int chunks) {
@@ -1862,6 +1870,9 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, fill_threads);
     SPIPE_PRIV_MEMBER(size, drain_threads);
     SPIPE_PRIV_MEMBER(size, host_threads);
+    SPIPE_PRIV_MEMBER(sizes, seen_threads);
+    SPIPE_PRIV_MEMBER(pair, seen_waited);
+    SPIPE_PRIV_MEMBER(pair, seen_idle);
     SPIPE_PRIV_MEMBER(int, num_stages);
     SPIPE_PRIV_MEMBER(int, num_streams);
     SPIPE_PRIV_MEMBER(int, replayed);

@@ -105,7 +105,7 @@ SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
     if (all > chunks) all = chunks;
     if (found > 0) all = found;
     if (all < ways) all = ways;
-    plan->fill_threads = (size_t)((double)all * in / (in + out) + 0.5);
+    plan->fill_threads = (size_t)((double)(2 * all) * in / (in + out) + 1.0) / 2; /* rounded */
     if (in > 0.0 && plan->fill_threads == 0) plan->fill_threads = 1;
     if (out > 0.0 && plan->fill_threads == all) plan->fill_threads = all - 1;
     plan->drain_threads = all - plan->fill_threads;

@@ -9,7 +9,7 @@ SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const sp
     const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
     const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
-    double room = (double)r->facts.memory_bytes / SPIPE_PRIV_MEMORY_SHARE;
+    double room = (double)r->facts.memory_bytes / (double)SPIPE_PRIV_MEMORY_SHARE;
     double most = (double)plan->chunk;
     if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
     if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);

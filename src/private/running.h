@@ -47,9 +47,19 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
         p->memory.slots[k].state = SPIPE_PRIV_EMPTY;
         p->memory.slots[k].before = SPIPE_AUTO;
     }
-    run->states = p->route.host_work && run->mode == SPIPE_PRIV_WAITED_FOR;
-    run->in_turn = !run->states || spipe_priv_is_modelled();
-    run->at.issuing = run->states; /* until residents are copied in */
+    run->states = 0;
+    run->in_turn = 1;
+    spipe_priv_unlock(p->sync);
+}
+
+/* From now on workers look at the slots, if there is host work. */
+SPIPE_PRIV_RARE void spipe_priv_begin_states(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    if (!p->route.host_work || run->mode != SPIPE_PRIV_WAITED_FOR) return;
+    spipe_priv_lock(p->sync);
+    run->states = 1;
+    run->in_turn = spipe_priv_is_modelled();
+    run->at.issuing = 1; /* until residents are copied in */
     spipe_priv_begin_steering(p);
     spipe_priv_model_run(p);
     spipe_priv_unlock(p->sync);
@@ -144,6 +154,13 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
+/* Workers look at no slot any more: between runs the plan may change. */
+SPIPE_PRIV_RARE void spipe_priv_end_states(spipe_priv_pipeline_t *p) {
+    spipe_priv_lock(p->sync);
+    p->run.states = 0;
+    spipe_priv_unlock(p->sync);
+}
+
 /* With states: waits for what the host did not have to wait for yet. */
 SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued;
@@ -161,9 +178,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_slots_end(spipe_priv_pipeline_t *p) {
     p->run.at.completed = spipe_priv_completed(p);
     spipe_priv_unlock(p->sync);
     spipe_priv_report_progress(p);
-    spipe_priv_lock(p->sync);
-    p->run.states = 0; /* between runs the plan may change */
-    spipe_priv_unlock(p->sync);
+    spipe_priv_end_states(p);
 }
 
 /* Waits until issued work has ended, whatever happened, and counts the chunks that are whole. The
@@ -240,6 +255,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_begin_run(spipe_priv_pipeline_t *p) {
     spipe_priv_begin(p);
     e = spipe_priv_tell_begin(&p->request.desc, &why);
     p->run.told.begin = e == cudaSuccess;
+    if (e == cudaSuccess) spipe_priv_begin_states(p);
     if (e == cudaSuccess) return e;
     return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "%s", why.message);
 }

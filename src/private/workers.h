@@ -194,12 +194,12 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     w->started = 1;
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
-    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
     if (w->steer.found > 0 && wanted > 0 && spipe_priv_is_long(p)) {
         const size_t most = p->climb.taken.threads;
         wanted = most > 0 && most < w->steer.found ? most : w->steer.found;
     }
     spipe_priv_lock(p->sync);
+    w->all_cpus = w->planned[SPIPE_PRIV_FILL] + w->planned[SPIPE_PRIV_DRAIN] >= p->request.cpus;
     spipe_priv_set_active(p, wanted);
     spipe_priv_unlock(p->sync);
     spipe_priv_start_threads(p, wanted);

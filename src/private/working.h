@@ -84,12 +84,12 @@ SPIPE_PRIV_RARE void spipe_priv_take_task(spipe_priv_pipeline_t *p, spipe_priv_t
     goes_on = spipe_priv_do_task(p, t);
     spipe_priv_lock(p->sync);
     --p->run.at.busy;
-    if (t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
+    if (s && t->what == SPIPE_PRIV_FILL && s->state == SPIPE_PRIV_FILLING) {
         s->state = goes_on ? SPIPE_PRIV_FILLED : SPIPE_PRIV_EMPTY;
         if (!goes_on && p->run.shared) p->run.at.end = --p->run.at.next; /* it was none */
-    } else if (t->what == SPIPE_PRIV_DRAIN && goes_on) {
+    } else if (s && t->what == SPIPE_PRIV_DRAIN && goes_on) {
         spipe_priv_empty(p, s, 1);
-    } else if (t->what == SPIPE_PRIV_HOST) {
+    } else if (s && t->what == SPIPE_PRIV_HOST) {
         s->waits &= ~SPIPE_BIT(t->stage);
         if (s->waits == 0) s->state = SPIPE_PRIV_FILLED;
     }
@@ -152,12 +152,12 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
     }
 }
 
-/* Takes the slots that are issued together: one; breadth-first, all that can be. Called with the
-   lock held. */
+/* Takes the slots that are issued together: one; breadth-first, all that can be, but in a checked
+   run each chunk is looked at alone. Called with the lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
                                          spipe_priv_slot_t **all) {
-    const size_t most =
-        p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active ? p->plan.depth : 1;
+    const int together = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active;
+    const size_t most = together && !p->request.desc.checked ? p->plan.depth : 1;
     size_t num = 0;
     for (; s && num < most; s = spipe_priv_issuable(p)) {
         if (num > 0 && s->segment != all[0]->segment) break;

@@ -158,7 +158,7 @@ static inline size_t fails_least(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t fails_less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 /* The last chunk that comes as far as the copies out before the host has to wait for the bad one. A
-   slot is drained before it is written again, and filled when its copy in has ended. */
+   slot is free when its chunk is drained or, where none is, copied in; with progress, done. */
 static inline size_t fails_last(const fails_run_t *r) {
     const size_t k = r->bad, d = r->depth, group = k / d * d;
     size_t last = SIZE_MAX, out;
@@ -167,11 +167,9 @@ static inline size_t fails_last(const fails_run_t *r) {
     if (r->zero_copy && (r->fills || r->drains)) return fails_least(k + d - 1, r->num - 1);
     if (r->fills) last = r->s->schedule == SPIPE_SERIAL ? k + d : k + 2 * d - 1;
     if (r->fills && r->breadth) last = group + 2 * d - 1;
-    if (r->drains)
-        out = k + d;
-    else
-        out = r->s->progress ? k + d - 1 : fails_recorded_last(r);
+    out = fails_recorded_last(r);
     if (r->breadth) out = out / d * d + d - 1; /* the stages of all beside it come first */
+    if (r->drains || r->s->progress) out = r->breadth ? group + d - 1 : k + d - 1;
     return fails_least(fails_least(last, out), r->num - 1);
 }
 
@@ -226,7 +224,7 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     issued = r->breadth ? r->last / r->depth * r->depth : r->last;
     r->low = fails_counted(r, issued);
     r->high = r->bad;
-    if (r->drains || s->progress || r->direct) return;
+    if (r->drains || s->progress || r->direct || (r->zero_copy && r->fills)) return;
     if (r->breadth) issued += r->depth - 1;
     r->high = fails_recorded(r, fails_least(issued + 1, r->num));
     if (r->at_once) r->high = fails_recorded(r, r->num);

@@ -108,6 +108,7 @@ static cudaError_t shared_scratch(int shared) {
     spipe_desc_t d = spipe_desc_default();
     d.count = N;
     d.chunk = CHUNK;
+    d.staging = SPIPE_STAGING_COPY; /* CUDA's own copies of pageable memory wait for each chunk */
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
     spipe_add_temp(&d, sizeof *x);

