@@ -78,13 +78,15 @@ SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 
 /* What a long run saw of its threads, and why there are so many. */
 SPIPE_PRIV_RARE void spipe_priv_print_seen(const spipe_report_t *r, FILE *to) {
-    static const char *const begin[2] = {"seen      ", "          with "};
-    int i;
-    for (i = 0; i < 2 && r->seen_threads[i] > 0; ++i) {
-        fprintf(to, "  %s%zu thread%s: no chunk was ready %.0f %% of the time, %.1f idle\n",
-                begin[i], r->seen_threads[i], spipe_priv_s(r->seen_threads[i]),
-                100.0 * r->seen_waited[i], r->seen_idle[i]);
+    if (r->seen_threads[0] == 0) return;
+    fprintf(to, "  seen      %zu thread%s: no chunk was ready %.0f %% of the time, %.1f idle",
+            r->seen_threads[0], spipe_priv_s(r->seen_threads[0]), 100.0 * r->seen_waited[0],
+            r->seen_idle[0]);
+    if (r->seen_threads[1] > 0) {
+        fprintf(to, "; with %zu %.0f %%, %.1f", r->seen_threads[1], 100.0 * r->seen_waited[1],
+                r->seen_idle[1]);
     }
+    fprintf(to, "\n");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {

@@ -181,7 +181,8 @@ static inline size_t fails_counted(const fails_run_t *r, size_t issued) {
 
 /* In a checked run all before it is whole. */
 static inline void fails_expect_each(fails_run_t *r) {
-    r->low = r->high = r->breadth ? r->bad / r->depth * r->depth : r->bad;
+    const int together = r->breadth && !r->fills && !r->drains;
+    r->low = r->high = together ? r->bad / r->depth * r->depth : r->bad;
 }
 
 /* The numbers of a run, once the plan is known. */

@@ -277,11 +277,11 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     const long guards = SPIPE_PRIV_ASAN ? 0 : 8;
     const long copies = checked ? 2 + 2 + guards : 2;
     int whole;
-    size_t together = 1, behind = 0;
+    size_t behind = 0;
     pipe_randomise(w.x);
     start(&w);
     d.checked = checked;
-    if (what == 5) together = d.depth = 4;
+    if (what == 5) d.depth = 4;
     if (strcmp(op, "copy") == 0) d.depth = 4; /* or one copy might carry several chunks */
     hostcuda_set_prompt_errors(prompt);
     /* Arrays, sources and sinks: a copy in and a copy out of each chunk, and in a checked run one
@@ -291,16 +291,12 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     e = spipe_run(&d, &r);
     hostcuda_fail_clear();
     hostcuda_set_prompt_errors(0);
-    /* A checked run waits for each step. Breadth first, chunks are copied out together; of a chunk
-       with a host stage, what follows the stage is issued up to depth chunks later. Else how many
-       were seen whole before the error shows is chance; tests/test_chunks_whole.cu holds the GPU
-       back until it is not. */
+    /* A checked run waits for each step of a chunk; what follows a host stage is issued up to depth
+       chunks later. Else how many were seen whole before the error shows is chance;
+       tests/test_chunks_whole.cu holds the GPU back until it is not. */
     whole = r.failure.chunks_whole <= BAD && right(&w, r.failure.chunks_whole * CHUNK);
     if (what == 3) behind = r.depth;
-    if (checked) {
-        whole &= r.failure.chunks_whole <= BAD / together * together &&
-                 r.failure.chunks_whole + behind >= BAD / together * together;
-    }
+    if (checked) whole &= r.failure.chunks_whole + behind >= BAD;
     const char *told = prompt ? "prompt" : "late";
     tap_ok(e == cudaErrorIllegalAddress && r.failure.error == e && whole &&
                names(&r.failure, checked, strcmp(op, "copy") == 0 ? -1 : 0),
