@@ -137,8 +137,7 @@ static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
     const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
     const size_t width = many ? r->depth : 1;
     size_t b, whole = 0;
-    for (b = FAILS_FAR - width; b < issued; ++b) {
-        if (b % FAILS_FAR < FAILS_FAR - width) continue;
+    for (b = FAILS_FAR - 1; b < issued; b += FAILS_FAR) {
         if (b / FAILS_FAR < whole / FAILS_FAR + FAILS_FAR / width) continue;
         if (whole + FAILS_FAR > r->bad) break;
         whole += FAILS_FAR;
@@ -150,7 +149,7 @@ static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
 static inline size_t fails_recorded_last(const fails_run_t *r) {
     const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
     const size_t width = many ? r->depth : 1;
-    return (r->bad / FAILS_FAR + FAILS_FAR / width + 1) * FAILS_FAR - width;
+    return (r->bad / FAILS_FAR + FAILS_FAR / width + 1) * FAILS_FAR - 1;
 }
 
 static inline size_t fails_least(size_t a, size_t b) { return a < b ? a : b; }
@@ -169,7 +168,7 @@ static inline size_t fails_last(const fails_run_t *r) {
     if (r->fills && r->breadth) last = group + 2 * d - 1;
     out = fails_recorded_last(r);
     if (r->breadth) out = out / d * d + d - 1; /* the stages of all beside it come first */
-    if (r->drains || r->s->progress) out = r->breadth ? group + d - 1 : k + d - 1;
+    if (r->drains || r->s->progress) out = r->breadth ? k : k + d - 1;
     return fails_least(fails_least(last, out), r->num - 1);
 }
 
@@ -225,7 +224,7 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     issued = r->breadth ? r->last / r->depth * r->depth : r->last;
     r->low = fails_counted(r, issued);
     r->high = r->bad;
-    if (r->drains || s->progress || r->direct || (r->zero_copy && r->fills)) return;
+    if (r->drains || r->fills || s->progress || r->direct) return;
     if (r->breadth) issued += r->depth - 1;
     r->high = fails_recorded(r, fails_least(issued + 1, r->num));
     if (r->at_once) r->high = fails_recorded(r, r->num);
