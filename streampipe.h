@@ -197,7 +197,7 @@ END EXAMPLE
 
 #define SPIPE_MAX_BUFFERS 16
 #define SPIPE_MAX_STAGES  16
-#define SPIPE_MAX_DEPTH   16
+#define SPIPE_MAX_DEPTH   32
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* in a pool: CUDA has at most 32 hardware queues */
 #define SPIPE_MAX_DEVICES 16
@@ -1336,6 +1336,16 @@ SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
 
 SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
 #else
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#define SPIPE_PRIV_PAUSE() __builtin_ia32_pause()
+#else
+#define SPIPE_PRIV_PAUSE() ((void)0)
+#endif
+
+enum {
+    SPIPE_PRIV_LOCK_TRIES = 100
+};
+
 typedef pthread_mutex_t spipe_priv_mutex_t;
 typedef pthread_cond_t spipe_priv_cond_t;
 
@@ -1343,7 +1353,15 @@ SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { (void)pthread_mu
 
 SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { (void)pthread_mutex_destroy(m); }
 
-SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)pthread_mutex_lock(m); }
+/* Tries for a few microseconds before it sleeps: locks are held for less than waking up takes. */
+SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) {
+    int k;
+    for (k = 0; k < SPIPE_PRIV_LOCK_TRIES; ++k) {
+        if (pthread_mutex_trylock(m) == 0) return;
+        SPIPE_PRIV_PAUSE();
+    }
+    (void)pthread_mutex_lock(m);
+}
 
 SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)pthread_mutex_unlock(m); }
 
@@ -3387,13 +3405,26 @@ SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe
     return w->hosted_in + (copied ? w->pageable_in : 0.0);
 }
 
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so
-   that each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+/* Bytes of the whole in the busier direction; very many if its length is not known. */
+SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
+    return (double)w->count * spipe_priv_busier(w);
+}
+
+/* Directions that are staged. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_ways(const spipe_priv_work_t *w, const spipe_plan_t *plan) {
+    return (size_t)(spipe_priv_staged(w, plan, 0) > 0.0) +
+           (size_t)(spipe_priv_staged(w, plan, 1) > 0.0);
+}
+
+/* Elements of a chunk of about so many bytes: all of one length but the last, which is short, since
+   nothing overlaps what is left of it; a multiple of 32, so that each begins as aligned as the
+   array, unless that rounds much; never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
     if (chunk > w->count) chunk = w->count;
     if (num > 1) chunk = (w->count - 1) / num + 1;
+    if (num > 3) chunk = (size_t)((double)w->count / ((double)num - 0.75)) + 1;
     if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
     if (chunk < w->least_chunk) chunk = w->least_chunk;
     return chunk > 0 ? chunk : 1;
@@ -3441,8 +3472,8 @@ typedef struct spipe_priv_climb {
     spipe_priv_setting_t best, now; /* now: of the next run */
     spipe_priv_setting_t taken;     /* of the plan in use ... */
     int arranged;                   /* ... and 1 = all is arranged for it */
-    double best_s, best_spread;     /* the least time of the best, and what its runs vary by */
-    double least, second;           /* the two least times of the present setting ... */
+    double best_least, best_most;   /* times of the best; 0 = not measured yet */
+    double least, most;             /* times of the present setting ... */
     int turns;                      /* ... and how many runs it had */
     int judged;                     /* 1 = the next setting is to be chosen */
     int num_runs, tried;            /* runs, and settings, since the climb began */
@@ -3506,8 +3537,9 @@ typedef enum spipe_priv_step {
 enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
-    SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
-    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
+    SPIPE_PRIV_CHECKPOINTS = SPIPE_MAX_DEPTH, /* events, one for each slot or more: the host is so
+                                                 many checkpoints ahead of the GPU ... */
+    SPIPE_PRIV_CHECKPOINT_EVERY = 8, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
     SPIPE_PRIV_GUARD = 256, /* bytes */
@@ -4574,48 +4606,41 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t
 
 /* ---- src/private/guess.h ---- */
 /* ---- 10 plan: the first guess ---------------------------------------------------------------
-   How a run is made before anything of it is known. Every machine is an unknown machine, so nothing
-   is predicted here: a long run finds its number of threads, and runs of a kept pipeline climb to
-   better sizes. A single run has only this guess. Pure: no state, no allocation, no CUDA call. */
+   How a run is made before anything of it is known. Nothing is predicted: a long run finds its
+   number of threads, kept runs climb to better sizes; a single run has only this guess. Pure. */
 
 /* The numbers of the guess; none is of one machine. "Bytes" are of the busier direction. */
 enum {
-    SPIPE_PRIV_LOST_DIRECT = 60000,  /* bytes that could be copied in the time that is lost between
-                                        two chunks: two calls and a few us of latency */
-    SPIPE_PRIV_LOST_STAGED = 120000, /* the same where threads hand slots over */
+    SPIPE_PRIV_LOST = 60000, /* bytes that could be copied in the time that is lost between two
+                                chunks: two calls and a few us of latency */
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes: smaller copies do not reach the link's rate */
     SPIPE_PRIV_MOST_DIRECT = 8 << 20,   /* bytes: larger chunks gain nothing more, and start late */
-    SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so the ring stays in the last-level cache */
+    SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so a thread copies within its core's cache */
+    SPIPE_PRIV_RING = 32 << 20,         /* bytes of all slots: they stay in the last-level cache */
     SPIPE_PRIV_IN_PLACE = 16 << 20,     /* bytes in pinned arrays that elementwise kernels may use
                                            in place: of more, copies on both engines are faster */
     SPIPE_PRIV_ONCE_WHOLE = 1 << 20, /* bytes of a single run in one chunk: events for more chunks
                                         take as long to make as the overlap saves */
     SPIPE_PRIV_ONCE_CUDA = 8 << 20, /* bytes in pageable arrays, both ways, that a single run leaves
                                         to CUDA: pinning a ring takes longer than its copies */
-    SPIPE_PRIV_ONCE_THREAD = 1 << 20,    /* bytes that two threads copy in the time to start one */
-    SPIPE_PRIV_COPY_SLOTS = 4,           /* slots: one for each copy, and two kernels */
-    SPIPE_PRIV_MEMORY_SHARE = 4,         /* slots take a quarter of the device's memory at most */
-    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* bytes of a whole whose length is not known */
+    SPIPE_PRIV_ONCE_THREAD = 1 << 20, /* bytes that two threads copy in the time to start one */
+    SPIPE_PRIV_OWN_CPUS = 8,          /* CPUs that together take most of the memory's rate */
+    SPIPE_PRIV_COPY_SLOTS = 4,        /* slots: one for each copy, and two kernels */
+    SPIPE_PRIV_MEMORY_SHARE = 4       /* slots take a quarter of the device's memory at most */
 };
-
-/* Bytes of the whole in the busier direction; if its length is not known, those of a long run. */
-SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
-    if (w->count == SPIPE_AUTO) return (double)SPIPE_PRIV_ASSUMED_BYTES;
-    return (double)w->count * spipe_priv_busier(w);
-}
 
 /* What is done about pageable arrays. */
 SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_request_t *r,
                                                          const spipe_priv_work_t *w) {
     const double pageable = (double)w->count * (w->pageable_in + w->pageable_out);
     const spipe_staging_t asked = r->desc.staging;
+    const int alone = asked == SPIPE_STAGING_AUTO && w->hosted_in + w->hosted_out <= 0.0;
+    const int small = spipe_priv_is_once(r) && pageable <= (double)SPIPE_PRIV_ONCE_CUDA;
     if (w->pageable_in + w->pageable_out <= 0.0) return SPIPE_STAGING_AUTO;
-    if (asked != SPIPE_STAGING_AUTO && (asked != SPIPE_STAGING_REGISTER || r->may_register))
+    if (asked == SPIPE_STAGING_REGISTER ? r->may_register : asked != SPIPE_STAGING_AUTO)
         return asked;
     if (spipe_priv_no_pins(r) || r->reads_pages) return SPIPE_STAGING_DIRECT;
-    if (asked == SPIPE_STAGING_AUTO && spipe_priv_is_once(r) && w->hosted_in + w->hosted_out <= 0.0)
-        if (pageable <= (double)SPIPE_PRIV_ONCE_CUDA) return SPIPE_STAGING_DIRECT;
-    return SPIPE_STAGING_COPY;
+    return alone && small ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
 }
 
 /* Whether stages work on pinned arrays in place, in one piece. */
@@ -4628,56 +4653,71 @@ SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
     return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)SPIPE_PRIV_IN_PLACE;
 }
 
+/* Threads that fill and drain, if there are enough chunks: one on each of the first CPUs and on
+   half of the others, because all share the memory; one for each way where order matters. */
+SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_request_t *r,
+                                               const spipe_priv_work_t *w,
+                                               const spipe_plan_t *plan) {
+    const size_t ways = spipe_priv_num_ways(w, plan);
+    if (r->desc.threads != SPIPE_AUTO) return r->desc.threads * ways;
+    if (!(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT))) return ways;
+    return r->cpus > SPIPE_PRIV_OWN_CPUS ? (r->cpus + SPIPE_PRIV_OWN_CPUS) / 2 : r->cpus;
+}
+
+/* Slots for so many threads: two for each, so that none waits for the device; in a single run,
+   which pins them, one for each and those that are being copied. */
+SPIPE_PRIV_RARE size_t spipe_priv_slots_for(const spipe_priv_request_t *r, size_t threads) {
+    size_t slots = spipe_priv_is_once(r) ? threads + (size_t)SPIPE_PRIV_COPY_SLOTS : 2 * threads;
+    if (slots < (size_t)SPIPE_PRIV_COPY_SLOTS) slots = SPIPE_PRIV_COPY_SLOTS;
+    return slots < SPIPE_MAX_DEPTH ? slots : SPIPE_MAX_DEPTH;
+}
+
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
    the run, where nothing overlaps. The sum of both is least near the square root of the whole times
-   the bytes lost. A single run also pins its slots, so its chunks are half as large. A split source
-   has four chunks for each thread. */
+   the bytes lost. A single run also pins its slots, so its ring is half as large. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
     const double whole = spipe_priv_whole_bytes(w), least = (double)SPIPE_PRIV_LEAST_CHUNK;
-    const int once = spipe_priv_is_once(r);
-    const int staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1) > 0.0;
+    const int once = spipe_priv_is_once(r), staged = spipe_priv_num_ways(w, plan) > 0;
     double bytes = whole;
     if (r->desc.chunk != SPIPE_AUTO) return r->desc.chunk;
     if (plan->schedule == SPIPE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
-    if (staged) {
-        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_STAGED);
-        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_STAGED);
-        if (once) bytes = spipe_priv_within(0.5 * bytes, least, bytes);
-    } else if (!once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
-        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_DIRECT);
-        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_DIRECT);
+    if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
+        const double share = staged && once ? 0.5 : 1.0;
+        const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
+        const double ring = share * SPIPE_PRIV_RING / (double)slots;
+        const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
+                                   : (double)SPIPE_PRIV_MOST_DIRECT;
+        bytes = spipe_priv_within(spipe_priv_root(share * whole * SPIPE_PRIV_LOST), least, most);
     }
-    if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) {
+    if ((w->flags & SPIPE_PRIV_SPLIT) &&
+        w->count != SPIPE_AUTO) { /* its time may vary: four each */
         const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;
-        const double part = whole / (4.0 * (double)threads); /* as its time may vary */
-        if (bytes > part) bytes = part;
+        bytes = spipe_priv_within(whole / (4.0 * (double)threads), 0.0, bytes);
     }
     return spipe_priv_chunk_of(w, bytes);
 }
 
-/* Threads that fill and drain: three of four CPUs, as the others issue and run the stages; one for
-   each direction where there are few CPUs, or where functions see chunks in order. No more than
-   chunks, and in a single run no more than are worth starting. */
+/* Threads that fill and drain: no more than chunks, of arrays at least two for each; and in a
+   single run no more than are worth starting. */
 SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t found,
                                               spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const size_t cpus = r->cpus, asked = r->desc.threads;
-    const size_t ways = (size_t)(in > 0.0) + (size_t)(out > 0.0);
+    const size_t asked = r->desc.threads, ways = spipe_priv_num_ways(w, plan);
     const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
-    size_t all =
-        cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;
+    const size_t each = w->hosted_in + w->hosted_out > 0.0 ? 1 : 2;
+    size_t all = spipe_priv_most_threads(r, w, plan);
     if (ways == 0) return;
     if (spipe_priv_is_once(r) && !(w->flags & SPIPE_PRIV_SPLIT)) {
         const double moved = spipe_priv_whole_bytes(w) / spipe_priv_busier(w) * (in + out);
         const size_t worth = (size_t)spipe_priv_root(moved / (double)SPIPE_PRIV_ONCE_THREAD);
         if (all > worth) all = worth;
     }
-    if (all > chunks) all = chunks;
+    if (all > chunks / each) all = chunks / each;
     if (found > 0) all = found;
     if (all < ways) all = ways;
     plan->fill_threads = (size_t)((double)(2 * all) * in / (in + out) + 1.0) / 2; /* rounded */
@@ -4700,23 +4740,19 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
     return most < w->host_calls ? most : w->host_calls;
 }
 
-/* Slots: one for each thread and those that are being copied; an even number, because chunks
-   alternate between two kernel streams; no more than there are chunks. A kept pipeline may have
-   more, unless each would hold the whole. */
+/* Slots: an even number, because chunks alternate between two kernel streams; no more than there
+   are chunks. A kept pipeline may have more, unless each would hold the whole. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
-    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
+    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk), asked = r->desc.depth;
     const size_t rounds = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
-    size_t busy = plan->fill_threads + plan->drain_threads, depth;
-    if (busy < plan->host_threads) busy = plan->host_threads;
-    depth = busy + (size_t)SPIPE_PRIV_COPY_SLOTS;
+    const size_t staging = plan->fill_threads + plan->drain_threads, hosts = plan->host_threads;
+    size_t depth = spipe_priv_slots_for(r, staging > hosts ? staging : hosts);
     depth += depth % 2;
-    if (r->desc.schedule == SPIPE_SERIAL) return 1;
-    if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
-    if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
-    if (r->desc.depth == SPIPE_AUTO && chunks == 1) return 1;
-    if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
+    if (r->desc.schedule == SPIPE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
+    if (depth < rounds) depth = rounds < SPIPE_MAX_DEPTH ? rounds : SPIPE_MAX_DEPTH;
+    if (asked != SPIPE_AUTO) depth = asked;
     return depth < chunks || r->kept ? depth : chunks;
 }
 
@@ -6423,8 +6459,8 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 /* Does one thing that is ready, if there is one that this thread may do; in working.h. */
 SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h);
 
-#define SPIPE_PRIV_AWAKE_S 200e-6 /* a thread waits awake for as long as a wait usually takes */
-#define SPIPE_PRIV_NAP_US  50     /* between two questions to the GPU once it lets us wait longer */
+#define SPIPE_PRIV_AWAKE_S 2e-3 /* a thread waits awake for as long as a wait usually takes */
+#define SPIPE_PRIV_NAP_US  50   /* between two questions to the GPU once it lets us wait longer */
 
 enum {
     SPIPE_PRIV_STEERED_ROUNDS = 8 /* of the ring: shorter runs keep the plan's threads */
@@ -6979,6 +7015,7 @@ SPIPE_PRIV_RARE int spipe_priv_ask_chunk(spipe_priv_pipeline_t *p, spipe_priv_sl
     if (chunk == SPIPE_AUTO) {
         p->run.at.end = --p->run.at.next;
         s->state = SPIPE_PRIV_EMPTY;
+        spipe_priv_model_cut(p, p->run.at.end);
     }
     spipe_priv_unlock(p->sync);
     return chunk != SPIPE_AUTO;
@@ -7926,7 +7963,7 @@ enum {
 
 #define SPIPE_PRIV_WAITS 0.1 /* of a window: the issuer waits, so one more thread ... */
 #define SPIPE_PRIV_FEW   0.5 /* ... unless so many workers were idle, on average */
-#define SPIPE_PRIV_MANY  2.0 /* so many are idle: one thread fewer */
+#define SPIPE_PRIV_MANY  3.0 /* so many are idle: one thread fewer */
 
 SPIPE_PRIV_RARE double spipe_priv_steer_clock(void) {
     return spipe_priv_is_modelled() ? spipe_priv_clock() : spipe_priv_seconds();
@@ -7970,11 +8007,11 @@ SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
     p->workers.steer.last = 0.0;
 }
 
-/* The most threads that steering goes to: all CPUs but the caller's, slots for what the device does
+/* The most threads that steering goes to: all CPUs, slots for what the device does
    meanwhile, and what the climb allows. */
 SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
     const size_t slots = p->plan.depth > 2 ? p->plan.depth - 2 : 1;
-    size_t most = p->request.cpus > 1 ? p->request.cpus - 1 : 1;
+    size_t most = p->request.cpus;
     if (spipe_priv_is_modelled()) most = SPIPE_MAX_THREADS; /* it has as many CPUs as it wants */
     if (p->climb.taken.threads > 0) most = p->climb.taken.threads;
     if (most > SPIPE_PRIV_MOST_WORKERS) most = SPIPE_PRIV_MOST_WORKERS;
@@ -8079,6 +8116,7 @@ SPIPE_PRIV_RARE int spipe_priv_ask_about(spipe_priv_pipeline_t *p, spipe_priv_ha
     spipe_priv_lock(p->sync);
     p->run.at.asking = 0;
     --p->run.at.busy;
+    if (reached) spipe_priv_count_idle(p, h, 0);
     if (reached && stage >= 0) s->reached |= SPIPE_BIT(stage);
     if (reached && stage < 0) spipe_priv_arrived(p, s);
     if (reached || e != cudaErrorNotReady || spipe_priv_is_over(p)) spipe_priv_tell(p);
@@ -8302,12 +8340,23 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     return 1;
 }
 
+/* On a modelled clock: passes over chunks whose turn it is but that a failure has made pointless.
+   Several GPUs: a chunk that another GPU leaves may come after them. */
+SPIPE_PRIV_RARE void spipe_priv_pass_over_lost(spipe_priv_pipeline_t *p) {
+    for (; p->run.at.issued < p->run.at.next; ++p->run.at.issued) {
+        const spipe_priv_slot_t *s = &p->memory.slots[p->run.at.issued % p->plan.depth];
+        if (s->state != SPIPE_PRIV_FILLED || s->order != p->run.at.issued) return;
+        if (!spipe_priv_is_lost(p, s->chunk)) return;
+    }
+}
+
 /* On a modelled clock: the slot that is issued next, if it can really be. Of several, the oldest
    that is ready by the clock, or else the one that is ready soonest. */
 SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     spipe_priv_slot_t *all[SPIPE_MAX_DEPTH], *s = p->run.at.chosen;
     const size_t depth = p->plan.depth;
     size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
+    spipe_priv_pass_over_lost(p);
     if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
     for (k = 0; k <= depth && !s; ++k) { /* the oldest comes first, the next chunk's slot last */
         spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];
@@ -8719,6 +8768,9 @@ SPIPE_PRIV_RARE void spipe_priv_open(spipe_priv_pipeline_t *p) {
         p->memory.slots[k].used = 0;
         if (fills) spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, k);
     }
+    if (p->run.states && p->route.fills && !spipe_priv_reads_in_turn(p)) {
+        spipe_priv_cond_broadcast(&p->workers.work); /* each would wake the next one, in turn */
+    }
     spipe_priv_tell(p);
     spipe_priv_unlock(p->sync);
 }
@@ -8860,10 +8912,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
    the best. When no neighbour is, the climb is over, until two runs in a row take a time that none
    took before. Writes spipe_priv_climb_t. */
 enum {
-    SPIPE_PRIV_SMALLER_CHUNK, /* two moves that undo each other differ in the last bit */
-    SPIPE_PRIV_LARGER_CHUNK,
+    SPIPE_PRIV_MORE_THREADS, /* two moves that undo each other differ in the last bit */
     SPIPE_PRIV_FEWER_THREADS,
-    SPIPE_PRIV_MORE_THREADS,
+    SPIPE_PRIV_SMALLER_CHUNK,
+    SPIPE_PRIV_LARGER_CHUNK,
     SPIPE_PRIV_REPLAY,
     SPIPE_PRIV_NUM_MOVES,
     SPIPE_PRIV_MOST_TRIED = 14,   /* settings */
@@ -8872,7 +8924,6 @@ enum {
 
 #define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
 #define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
-#define SPIPE_PRIV_MOST_GAIN  0.10 /* ... and more is not, however much they vary */
 #define SPIPE_PRIV_OUTSIDE                                                                         \
     0.25 /* of a run's time, besides the spread seen: the machine is another one than before. What
             other programs leave in the caches makes 0.15 (H200, 16 CPUs, 2026-11-29) */
@@ -8909,7 +8960,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
                                                 const spipe_priv_work_t *w, double factor) {
     const spipe_plan_t *plan = &p->plan;
-    const size_t planned = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
+    const size_t planned = plan->fill_threads + plan->drain_threads, most = p->request.cpus;
     const size_t found = p->workers.steer.found;
     const size_t now = spipe_priv_is_long(p) && found > 0 ? found : planned;
     const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
@@ -8971,56 +9022,53 @@ SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
     c->settled = 1;
 }
 
-/* How far apart the two shortest times of a setting lie, as a share: what runs vary by. */
-SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
-    const double spread = c->second / c->least - 1.0;
-    return spipe_priv_within(spread, SPIPE_PRIV_LEAST_GAIN, SPIPE_PRIV_MOST_GAIN);
-}
-
-/* Judges the present setting by the least of its runs. */
+/* Judges the present setting: it is better if the longest of its runs took less than the shortest
+   of the best's. */
 SPIPE_PRIV_RARE void spipe_priv_judge_setting(spipe_priv_climb_t *c) {
-    const double spread = spipe_priv_spread(c);
-    const double vary = spread > c->best_spread ? spread : c->best_spread;
     ++c->tried;
     c->judged = 1;
-    if (c->best_s > 0.0 && c->least >= c->best_s * (1.0 - vary)) {
+    if (c->best_most > 0.0 && c->most >= c->best_least * (1.0 - SPIPE_PRIV_LEAST_GAIN)) {
         ++c->failed;
         c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
         return;
     }
-    c->came = c->best_s > 0.0 ? c->move : -1;
+    c->came = c->best_most > 0.0 ? c->move : -1;
     c->best = c->now;
-    c->best_s = c->least;
-    c->best_spread = spread;
+    c->best_least = c->least;
+    c->best_most = c->most;
     c->failed = 0;
 }
 
 /* After the climb: whether the machine has become another one. Then the climb begins again, from
    what was the best. */
 SPIPE_PRIV_RARE void spipe_priv_watch_time(spipe_priv_climb_t *c, double seconds) {
-    const double most = c->best_s * (1.0 + c->best_spread + SPIPE_PRIV_OUTSIDE);
-    const double least = c->best_s * (1.0 - c->best_spread - SPIPE_PRIV_OUTSIDE);
+    const double most = c->best_most * (1.0 + SPIPE_PRIV_OUTSIDE);
+    const double least = c->best_least * (1.0 - SPIPE_PRIV_OUTSIDE);
     c->outside = seconds > most || seconds < least ? c->outside + 1 : 0;
     if (c->outside < 2) return;
     c->settled = c->outside = c->tried = c->failed = c->move = c->turns = 0;
-    c->best_s = 0.0;
+    c->best_most = 0.0;
     c->came = -1;
 }
 
-/* After a successful run, which took so many seconds. The first run of a pipeline meets new pages
+/* After a successful run, which took so many seconds. The first run of a setting meets new pages
    and first calls of CUDA, and is not counted; short runs vary more, so more of them are made. */
 SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double seconds) {
     spipe_priv_climb_t *c = &p->climb;
-    const int needs = seconds < 0.02 ? 3 : 2;
+    const int needs = seconds < 0.02 ? 4 : 3;
     if (!c->may_climb || p->request.desc.timeline) return;
     if (c->settled) {
         spipe_priv_watch_time(c, seconds);
         return;
     }
-    if (++c->num_runs == 1) return;
-    if (c->turns++ == 0) c->least = c->second = 1e30;
-    c->second = spipe_priv_within(seconds, c->least, c->second);
-    c->least = spipe_priv_within(seconds, 0.0, c->least);
+    ++c->num_runs;
+    if (c->turns++ == 0) {
+        c->least = 1e30;
+        c->most = 0.0;
+        return;
+    }
+    if (seconds < c->least) c->least = seconds;
+    if (seconds > c->most) c->most = seconds;
     if (c->turns >= needs) spipe_priv_judge_setting(c);
 }
 

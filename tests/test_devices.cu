@@ -502,7 +502,9 @@ static void test_stand_in(int memory) {
     for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
-    tap_ok(e == cudaErrorAssert && right && r.failure.stage == 0 && r.chunks_done == 19 &&
+    /* a GPU may fail at a chunk that another left, when it had done a later one: that is lost */
+    const int counted = r.chunks_done <= 19 && r.chunks_done >= r.failure.chunks_whole;
+    tap_ok(e == cudaErrorAssert && right && r.failure.stage == 0 && counted &&
                r.failure.chunks_whole == t.first_failed && strstr(r.failure.message, "'trap'") &&
                strstr(r.failure.message, "device "),
            "when all have failed the run has, and says where: %s", r.failure.message);

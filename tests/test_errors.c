@@ -146,7 +146,7 @@ static void test_sizes(void) {
     d.depth = 0;
     refused(&d, "depth is 0", "a depth of 0");
     d.depth = SPIPE_MAX_DEPTH + 1;
-    refused(&d, "depth is 17", "a depth of 17");
+    refused(&d, "depth is 33", "a depth of 33");
     d = good();
     d.threads = SPIPE_MAX_THREADS + 1;
     refused(&d, "threads", "too many threads");

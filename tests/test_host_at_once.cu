@@ -303,7 +303,7 @@ static void test_chosen(int kept) {
     world_new(&w, PIPE_PINNED, 1);
     plan = planned(&w.d, kept);
     tap_ok(plan.host_threads == (w.x.memory == PIPE_PINNED ? 16 : plan.host_threads) &&
-               plan.host_threads >= 8 && plan.depth == 16,
+               plan.host_threads >= 8 && plan.depth >= plan.host_threads,
            "%s: of 16 CPUs all run host stages where nothing is staged: %zu threads, %zu slots",
            kept ? "kept" : "one-shot", plan.host_threads, plan.depth);
     w.d.stages[1].ordered = w.d.stages[3].ordered = 1;

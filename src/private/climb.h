@@ -4,10 +4,10 @@
    the best. When no neighbour is, the climb is over, until two runs in a row take a time that none
    took before. Writes spipe_priv_climb_t. */
 enum {
-    SPIPE_PRIV_SMALLER_CHUNK, /* two moves that undo each other differ in the last bit */
-    SPIPE_PRIV_LARGER_CHUNK,
+    SPIPE_PRIV_MORE_THREADS, /* two moves that undo each other differ in the last bit */
     SPIPE_PRIV_FEWER_THREADS,
-    SPIPE_PRIV_MORE_THREADS,
+    SPIPE_PRIV_SMALLER_CHUNK,
+    SPIPE_PRIV_LARGER_CHUNK,
     SPIPE_PRIV_REPLAY,
     SPIPE_PRIV_NUM_MOVES,
     SPIPE_PRIV_MOST_TRIED = 14,   /* settings */
@@ -16,7 +16,6 @@ enum {
 
 #define SPIPE_PRIV_CLIMB_STEP 1.5  /* between two sizes of chunks */
 #define SPIPE_PRIV_LEAST_GAIN 0.01 /* of a run's time: less is chance, however little runs vary */
-#define SPIPE_PRIV_MOST_GAIN  0.10 /* ... and more is not, however much they vary */
 #define SPIPE_PRIV_OUTSIDE                                                                         \
     0.25 /* of a run's time, besides the spread seen: the machine is another one than before. What
             other programs leave in the caches makes 0.15 (H200, 16 CPUs, 2026-11-29) */
@@ -53,7 +52,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE size_t spipe_priv_other_threads(const spipe_priv_pipeline_t *p,
                                                 const spipe_priv_work_t *w, double factor) {
     const spipe_plan_t *plan = &p->plan;
-    const size_t planned = plan->fill_threads + plan->drain_threads, most = p->request.cpus - 1;
+    const size_t planned = plan->fill_threads + plan->drain_threads, most = p->request.cpus;
     const size_t found = p->workers.steer.found;
     const size_t now = spipe_priv_is_long(p) && found > 0 ? found : planned;
     const size_t ways = (size_t)(plan->fill_threads > 0) + (size_t)(plan->drain_threads > 0);
@@ -115,55 +114,52 @@ SPIPE_PRIV_RARE void spipe_priv_climb_on(spipe_priv_pipeline_t *p) {
     c->settled = 1;
 }
 
-/* How far apart the two shortest times of a setting lie, as a share: what runs vary by. */
-SPIPE_PRIV_RARE double spipe_priv_spread(const spipe_priv_climb_t *c) {
-    const double spread = c->second / c->least - 1.0;
-    return spipe_priv_within(spread, SPIPE_PRIV_LEAST_GAIN, SPIPE_PRIV_MOST_GAIN);
-}
-
-/* Judges the present setting by the least of its runs. */
+/* Judges the present setting: it is better if the longest of its runs took less than the shortest
+   of the best's. */
 SPIPE_PRIV_RARE void spipe_priv_judge_setting(spipe_priv_climb_t *c) {
-    const double spread = spipe_priv_spread(c);
-    const double vary = spread > c->best_spread ? spread : c->best_spread;
     ++c->tried;
     c->judged = 1;
-    if (c->best_s > 0.0 && c->least >= c->best_s * (1.0 - vary)) {
+    if (c->best_most > 0.0 && c->most >= c->best_least * (1.0 - SPIPE_PRIV_LEAST_GAIN)) {
         ++c->failed;
         c->move = (c->move + 1) % SPIPE_PRIV_NUM_MOVES;
         return;
     }
-    c->came = c->best_s > 0.0 ? c->move : -1;
+    c->came = c->best_most > 0.0 ? c->move : -1;
     c->best = c->now;
-    c->best_s = c->least;
-    c->best_spread = spread;
+    c->best_least = c->least;
+    c->best_most = c->most;
     c->failed = 0;
 }
 
 /* After the climb: whether the machine has become another one. Then the climb begins again, from
    what was the best. */
 SPIPE_PRIV_RARE void spipe_priv_watch_time(spipe_priv_climb_t *c, double seconds) {
-    const double most = c->best_s * (1.0 + c->best_spread + SPIPE_PRIV_OUTSIDE);
-    const double least = c->best_s * (1.0 - c->best_spread - SPIPE_PRIV_OUTSIDE);
+    const double most = c->best_most * (1.0 + SPIPE_PRIV_OUTSIDE);
+    const double least = c->best_least * (1.0 - SPIPE_PRIV_OUTSIDE);
     c->outside = seconds > most || seconds < least ? c->outside + 1 : 0;
     if (c->outside < 2) return;
     c->settled = c->outside = c->tried = c->failed = c->move = c->turns = 0;
-    c->best_s = 0.0;
+    c->best_most = 0.0;
     c->came = -1;
 }
 
-/* After a successful run, which took so many seconds. The first run of a pipeline meets new pages
+/* After a successful run, which took so many seconds. The first run of a setting meets new pages
    and first calls of CUDA, and is not counted; short runs vary more, so more of them are made. */
 SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double seconds) {
     spipe_priv_climb_t *c = &p->climb;
-    const int needs = seconds < 0.02 ? 3 : 2;
+    const int needs = seconds < 0.02 ? 4 : 3;
     if (!c->may_climb || p->request.desc.timeline) return;
     if (c->settled) {
         spipe_priv_watch_time(c, seconds);
         return;
     }
-    if (++c->num_runs == 1) return;
-    if (c->turns++ == 0) c->least = c->second = 1e30;
-    c->second = spipe_priv_within(seconds, c->least, c->second);
-    c->least = spipe_priv_within(seconds, 0.0, c->least);
+    ++c->num_runs;
+    if (c->turns++ == 0) {
+        c->least = 1e30;
+        c->most = 0.0;
+        return;
+    }
+    if (seconds < c->least) c->least = seconds;
+    if (seconds > c->most) c->most = seconds;
     if (c->turns >= needs) spipe_priv_judge_setting(c);
 }

@@ -303,6 +303,7 @@ SPIPE_PRIV_RARE int spipe_priv_ask_chunk(spipe_priv_pipeline_t *p, spipe_priv_sl
     if (chunk == SPIPE_AUTO) {
         p->run.at.end = --p->run.at.next;
         s->state = SPIPE_PRIV_EMPTY;
+        spipe_priv_model_cut(p, p->run.at.end);
     }
     spipe_priv_unlock(p->sync);
     return chunk != SPIPE_AUTO;

@@ -39,8 +39,8 @@ typedef struct spipe_priv_climb {
     spipe_priv_setting_t best, now; /* now: of the next run */
     spipe_priv_setting_t taken;     /* of the plan in use ... */
     int arranged;                   /* ... and 1 = all is arranged for it */
-    double best_s, best_spread;     /* the least time of the best, and what its runs vary by */
-    double least, second;           /* the two least times of the present setting ... */
+    double best_least, best_most;   /* times of the best; 0 = not measured yet */
+    double least, most;             /* times of the present setting ... */
     int turns;                      /* ... and how many runs it had */
     int judged;                     /* 1 = the next setting is to be chosen */
     int num_runs, tried;            /* runs, and settings, since the climb began */

@@ -1,46 +1,39 @@
 /* ---- 10 plan: the first guess ---------------------------------------------------------------
-   How a run is made before anything of it is known. Every machine is an unknown machine, so nothing
-   is predicted here: a long run finds its number of threads, and runs of a kept pipeline climb to
-   better sizes. A single run has only this guess. Pure: no state, no allocation, no CUDA call. */
+   How a run is made before anything of it is known. Nothing is predicted: a long run finds its
+   number of threads, kept runs climb to better sizes; a single run has only this guess. Pure. */
 
 /* The numbers of the guess; none is of one machine. "Bytes" are of the busier direction. */
 enum {
-    SPIPE_PRIV_LOST_DIRECT = 60000,  /* bytes that could be copied in the time that is lost between
-                                        two chunks: two calls and a few us of latency */
-    SPIPE_PRIV_LOST_STAGED = 120000, /* the same where threads hand slots over */
+    SPIPE_PRIV_LOST = 60000, /* bytes that could be copied in the time that is lost between two
+                                chunks: two calls and a few us of latency */
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes: smaller copies do not reach the link's rate */
     SPIPE_PRIV_MOST_DIRECT = 8 << 20,   /* bytes: larger chunks gain nothing more, and start late */
-    SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so the ring stays in the last-level cache */
+    SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so a thread copies within its core's cache */
+    SPIPE_PRIV_RING = 32 << 20,         /* bytes of all slots: they stay in the last-level cache */
     SPIPE_PRIV_IN_PLACE = 16 << 20,     /* bytes in pinned arrays that elementwise kernels may use
                                            in place: of more, copies on both engines are faster */
     SPIPE_PRIV_ONCE_WHOLE = 1 << 20, /* bytes of a single run in one chunk: events for more chunks
                                         take as long to make as the overlap saves */
     SPIPE_PRIV_ONCE_CUDA = 8 << 20, /* bytes in pageable arrays, both ways, that a single run leaves
                                         to CUDA: pinning a ring takes longer than its copies */
-    SPIPE_PRIV_ONCE_THREAD = 1 << 20,    /* bytes that two threads copy in the time to start one */
-    SPIPE_PRIV_COPY_SLOTS = 4,           /* slots: one for each copy, and two kernels */
-    SPIPE_PRIV_MEMORY_SHARE = 4,         /* slots take a quarter of the device's memory at most */
-    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* bytes of a whole whose length is not known */
+    SPIPE_PRIV_ONCE_THREAD = 1 << 20, /* bytes that two threads copy in the time to start one */
+    SPIPE_PRIV_OWN_CPUS = 8,          /* CPUs that together take most of the memory's rate */
+    SPIPE_PRIV_COPY_SLOTS = 4,        /* slots: one for each copy, and two kernels */
+    SPIPE_PRIV_MEMORY_SHARE = 4       /* slots take a quarter of the device's memory at most */
 };
-
-/* Bytes of the whole in the busier direction; if its length is not known, those of a long run. */
-SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
-    if (w->count == SPIPE_AUTO) return (double)SPIPE_PRIV_ASSUMED_BYTES;
-    return (double)w->count * spipe_priv_busier(w);
-}
 
 /* What is done about pageable arrays. */
 SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_request_t *r,
                                                          const spipe_priv_work_t *w) {
     const double pageable = (double)w->count * (w->pageable_in + w->pageable_out);
     const spipe_staging_t asked = r->desc.staging;
+    const int alone = asked == SPIPE_STAGING_AUTO && w->hosted_in + w->hosted_out <= 0.0;
+    const int small = spipe_priv_is_once(r) && pageable <= (double)SPIPE_PRIV_ONCE_CUDA;
     if (w->pageable_in + w->pageable_out <= 0.0) return SPIPE_STAGING_AUTO;
-    if (asked != SPIPE_STAGING_AUTO && (asked != SPIPE_STAGING_REGISTER || r->may_register))
+    if (asked == SPIPE_STAGING_REGISTER ? r->may_register : asked != SPIPE_STAGING_AUTO)
         return asked;
     if (spipe_priv_no_pins(r) || r->reads_pages) return SPIPE_STAGING_DIRECT;
-    if (asked == SPIPE_STAGING_AUTO && spipe_priv_is_once(r) && w->hosted_in + w->hosted_out <= 0.0)
-        if (pageable <= (double)SPIPE_PRIV_ONCE_CUDA) return SPIPE_STAGING_DIRECT;
-    return SPIPE_STAGING_COPY;
+    return alone && small ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
 }
 
 /* Whether stages work on pinned arrays in place, in one piece. */
@@ -53,56 +46,71 @@ SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
     return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)SPIPE_PRIV_IN_PLACE;
 }
 
+/* Threads that fill and drain, if there are enough chunks: one on each of the first CPUs and on
+   half of the others, because all share the memory; one for each way where order matters. */
+SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_request_t *r,
+                                               const spipe_priv_work_t *w,
+                                               const spipe_plan_t *plan) {
+    const size_t ways = spipe_priv_num_ways(w, plan);
+    if (r->desc.threads != SPIPE_AUTO) return r->desc.threads * ways;
+    if (!(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT))) return ways;
+    return r->cpus > SPIPE_PRIV_OWN_CPUS ? (r->cpus + SPIPE_PRIV_OWN_CPUS) / 2 : r->cpus;
+}
+
+/* Slots for so many threads: two for each, so that none waits for the device; in a single run,
+   which pins them, one for each and those that are being copied. */
+SPIPE_PRIV_RARE size_t spipe_priv_slots_for(const spipe_priv_request_t *r, size_t threads) {
+    size_t slots = spipe_priv_is_once(r) ? threads + (size_t)SPIPE_PRIV_COPY_SLOTS : 2 * threads;
+    if (slots < (size_t)SPIPE_PRIV_COPY_SLOTS) slots = SPIPE_PRIV_COPY_SLOTS;
+    return slots < SPIPE_MAX_DEPTH ? slots : SPIPE_MAX_DEPTH;
+}
+
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
    the run, where nothing overlaps. The sum of both is least near the square root of the whole times
-   the bytes lost. A single run also pins its slots, so its chunks are half as large. A split source
-   has four chunks for each thread. */
+   the bytes lost. A single run also pins its slots, so its ring is half as large. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
     const double whole = spipe_priv_whole_bytes(w), least = (double)SPIPE_PRIV_LEAST_CHUNK;
-    const int once = spipe_priv_is_once(r);
-    const int staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1) > 0.0;
+    const int once = spipe_priv_is_once(r), staged = spipe_priv_num_ways(w, plan) > 0;
     double bytes = whole;
     if (r->desc.chunk != SPIPE_AUTO) return r->desc.chunk;
     if (plan->schedule == SPIPE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
-    if (staged) {
-        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_STAGED);
-        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_STAGED);
-        if (once) bytes = spipe_priv_within(0.5 * bytes, least, bytes);
-    } else if (!once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
-        bytes = spipe_priv_root(whole * (double)SPIPE_PRIV_LOST_DIRECT);
-        bytes = spipe_priv_within(bytes, least, (double)SPIPE_PRIV_MOST_DIRECT);
+    if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
+        const double share = staged && once ? 0.5 : 1.0;
+        const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
+        const double ring = share * SPIPE_PRIV_RING / (double)slots;
+        const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
+                                   : (double)SPIPE_PRIV_MOST_DIRECT;
+        bytes = spipe_priv_within(spipe_priv_root(share * whole * SPIPE_PRIV_LOST), least, most);
     }
-    if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) {
+    if ((w->flags & SPIPE_PRIV_SPLIT) &&
+        w->count != SPIPE_AUTO) { /* its time may vary: four each */
         const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;
-        const double part = whole / (4.0 * (double)threads); /* as its time may vary */
-        if (bytes > part) bytes = part;
+        bytes = spipe_priv_within(whole / (4.0 * (double)threads), 0.0, bytes);
     }
     return spipe_priv_chunk_of(w, bytes);
 }
 
-/* Threads that fill and drain: three of four CPUs, as the others issue and run the stages; one for
-   each direction where there are few CPUs, or where functions see chunks in order. No more than
-   chunks, and in a single run no more than are worth starting. */
+/* Threads that fill and drain: no more than chunks, of arrays at least two for each; and in a
+   single run no more than are worth starting. */
 SPIPE_PRIV_RARE void spipe_priv_guess_threads(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w, size_t found,
                                               spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const size_t cpus = r->cpus, asked = r->desc.threads;
-    const size_t ways = (size_t)(in > 0.0) + (size_t)(out > 0.0);
+    const size_t asked = r->desc.threads, ways = spipe_priv_num_ways(w, plan);
     const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
-    size_t all =
-        cpus < 4 || !(w->flags & (SPIPE_PRIV_AT_ONCE | SPIPE_PRIV_SPLIT)) ? ways : cpus - cpus / 4;
+    const size_t each = w->hosted_in + w->hosted_out > 0.0 ? 1 : 2;
+    size_t all = spipe_priv_most_threads(r, w, plan);
     if (ways == 0) return;
     if (spipe_priv_is_once(r) && !(w->flags & SPIPE_PRIV_SPLIT)) {
         const double moved = spipe_priv_whole_bytes(w) / spipe_priv_busier(w) * (in + out);
         const size_t worth = (size_t)spipe_priv_root(moved / (double)SPIPE_PRIV_ONCE_THREAD);
         if (all > worth) all = worth;
     }
-    if (all > chunks) all = chunks;
+    if (all > chunks / each) all = chunks / each;
     if (found > 0) all = found;
     if (all < ways) all = ways;
     plan->fill_threads = (size_t)((double)(2 * all) * in / (in + out) + 1.0) / 2; /* rounded */
@@ -125,22 +133,18 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_host(const spipe_priv_request_t *r,
     return most < w->host_calls ? most : w->host_calls;
 }
 
-/* Slots: one for each thread and those that are being copied; an even number, because chunks
-   alternate between two kernel streams; no more than there are chunks. A kept pipeline may have
-   more, unless each would hold the whole. */
+/* Slots: an even number, because chunks alternate between two kernel streams; no more than there
+   are chunks. A kept pipeline may have more, unless each would hold the whole. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
-    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk);
+    const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk), asked = r->desc.depth;
     const size_t rounds = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
-    size_t busy = plan->fill_threads + plan->drain_threads, depth;
-    if (busy < plan->host_threads) busy = plan->host_threads;
-    depth = busy + (size_t)SPIPE_PRIV_COPY_SLOTS;
+    const size_t staging = plan->fill_threads + plan->drain_threads, hosts = plan->host_threads;
+    size_t depth = spipe_priv_slots_for(r, staging > hosts ? staging : hosts);
     depth += depth % 2;
-    if (r->desc.schedule == SPIPE_SERIAL) return 1;
-    if (r->desc.depth != SPIPE_AUTO) depth = r->desc.depth;
-    if (r->desc.depth == SPIPE_AUTO && depth < rounds) depth = rounds;
-    if (r->desc.depth == SPIPE_AUTO && chunks == 1) return 1;
-    if (depth > SPIPE_MAX_DEPTH) depth = SPIPE_MAX_DEPTH;
+    if (r->desc.schedule == SPIPE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
+    if (depth < rounds) depth = rounds < SPIPE_MAX_DEPTH ? rounds : SPIPE_MAX_DEPTH;
+    if (asked != SPIPE_AUTO) depth = asked;
     return depth < chunks || r->kept ? depth : chunks;
 }

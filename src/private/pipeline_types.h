@@ -52,8 +52,9 @@ typedef enum spipe_priv_step {
 enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
-    SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
-    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
+    SPIPE_PRIV_CHECKPOINTS = SPIPE_MAX_DEPTH, /* events, one for each slot or more: the host is so
+                                                 many checkpoints ahead of the GPU ... */
+    SPIPE_PRIV_CHECKPOINT_EVERY = 8, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
     SPIPE_PRIV_GUARD = 256, /* bytes */

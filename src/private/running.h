@@ -212,6 +212,9 @@ SPIPE_PRIV_RARE void spipe_priv_open(spipe_priv_pipeline_t *p) {
         p->memory.slots[k].used = 0;
         if (fills) spipe_priv_model_post(p, SPIPE_PRIV_FILL, -1, k);
     }
+    if (p->run.states && p->route.fills && !spipe_priv_reads_in_turn(p)) {
+        spipe_priv_cond_broadcast(&p->workers.work); /* each would wake the next one, in turn */
+    }
     spipe_priv_tell(p);
     spipe_priv_unlock(p->sync);
 }

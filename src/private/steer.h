@@ -9,7 +9,7 @@ enum {
 
 #define SPIPE_PRIV_WAITS 0.1 /* of a window: the issuer waits, so one more thread ... */
 #define SPIPE_PRIV_FEW   0.5 /* ... unless so many workers were idle, on average */
-#define SPIPE_PRIV_MANY  2.0 /* so many are idle: one thread fewer */
+#define SPIPE_PRIV_MANY  3.0 /* so many are idle: one thread fewer */
 
 SPIPE_PRIV_RARE double spipe_priv_steer_clock(void) {
     return spipe_priv_is_modelled() ? spipe_priv_clock() : spipe_priv_seconds();
@@ -53,11 +53,11 @@ SPIPE_PRIV_RARE void spipe_priv_begin_steering(spipe_priv_pipeline_t *p) {
     p->workers.steer.last = 0.0;
 }
 
-/* The most threads that steering goes to: all CPUs but the caller's, slots for what the device does
+/* The most threads that steering goes to: all CPUs, slots for what the device does
    meanwhile, and what the climb allows. */
 SPIPE_PRIV_RARE size_t spipe_priv_steer_limit(const spipe_priv_pipeline_t *p) {
     const size_t slots = p->plan.depth > 2 ? p->plan.depth - 2 : 1;
-    size_t most = p->request.cpus > 1 ? p->request.cpus - 1 : 1;
+    size_t most = p->request.cpus;
     if (spipe_priv_is_modelled()) most = SPIPE_MAX_THREADS; /* it has as many CPUs as it wants */
     if (p->climb.taken.threads > 0) most = p->climb.taken.threads;
     if (most > SPIPE_PRIV_MOST_WORKERS) most = SPIPE_PRIV_MOST_WORKERS;

@@ -40,6 +40,16 @@ SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
 
 SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
 #else
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#define SPIPE_PRIV_PAUSE() __builtin_ia32_pause()
+#else
+#define SPIPE_PRIV_PAUSE() ((void)0)
+#endif
+
+enum {
+    SPIPE_PRIV_LOCK_TRIES = 100
+};
+
 typedef pthread_mutex_t spipe_priv_mutex_t;
 typedef pthread_cond_t spipe_priv_cond_t;
 
@@ -47,7 +57,15 @@ SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { (void)pthread_mu
 
 SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { (void)pthread_mutex_destroy(m); }
 
-SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)pthread_mutex_lock(m); }
+/* Tries for a few microseconds before it sleeps: locks are held for less than waking up takes. */
+SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) {
+    int k;
+    for (k = 0; k < SPIPE_PRIV_LOCK_TRIES; ++k) {
+        if (pthread_mutex_trylock(m) == 0) return;
+        SPIPE_PRIV_PAUSE();
+    }
+    (void)pthread_mutex_lock(m);
+}
 
 SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)pthread_mutex_unlock(m); }
 

@@ -167,13 +167,26 @@ SPIPE_PRIV_RARE double spipe_priv_staged(const spipe_priv_work_t *w, const spipe
     return w->hosted_in + (copied ? w->pageable_in : 0.0);
 }
 
-/* Elements of a chunk of about so many bytes: all of about one length, and a multiple of 32, so
-   that each begins as aligned as the array, unless that rounds much; never fewer than the halo. */
+/* Bytes of the whole in the busier direction; very many if its length is not known. */
+SPIPE_PRIV_RARE double spipe_priv_whole_bytes(const spipe_priv_work_t *w) {
+    return (double)w->count * spipe_priv_busier(w);
+}
+
+/* Directions that are staged. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_ways(const spipe_priv_work_t *w, const spipe_plan_t *plan) {
+    return (size_t)(spipe_priv_staged(w, plan, 0) > 0.0) +
+           (size_t)(spipe_priv_staged(w, plan, 1) > 0.0);
+}
+
+/* Elements of a chunk of about so many bytes: all of one length but the last, which is short, since
+   nothing overlaps what is left of it; a multiple of 32, so that each begins as aligned as the
+   array, unless that rounds much; never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     const size_t num = w->count == SIZE_MAX || chunk == 0 ? 0 : (w->count - 1) / chunk + 1;
     if (chunk > w->count) chunk = w->count;
     if (num > 1) chunk = (w->count - 1) / num + 1;
+    if (num > 3) chunk = (size_t)((double)w->count / ((double)num - 0.75)) + 1;
     if (chunk < w->count && chunk > 2048) chunk += (32 - chunk % 32) % 32;
     if (chunk < w->least_chunk) chunk = w->least_chunk;
     return chunk > 0 ? chunk : 1;

@@ -5,8 +5,8 @@
 /* Does one thing that is ready, if there is one that this thread may do; in working.h. */
 SPIPE_PRIV_RARE int spipe_priv_do_one(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h);
 
-#define SPIPE_PRIV_AWAKE_S 200e-6 /* a thread waits awake for as long as a wait usually takes */
-#define SPIPE_PRIV_NAP_US  50     /* between two questions to the GPU once it lets us wait longer */
+#define SPIPE_PRIV_AWAKE_S 2e-3 /* a thread waits awake for as long as a wait usually takes */
+#define SPIPE_PRIV_NAP_US  50   /* between two questions to the GPU once it lets us wait longer */
 
 enum {
     SPIPE_PRIV_STEERED_ROUNDS = 8 /* of the ring: shorter runs keep the plan's threads */

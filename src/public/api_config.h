@@ -78,7 +78,7 @@
 
 #define SPIPE_MAX_BUFFERS 16
 #define SPIPE_MAX_STAGES  16
-#define SPIPE_MAX_DEPTH   16
+#define SPIPE_MAX_DEPTH   32
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* in a pool: CUDA has at most 32 hardware queues */
 #define SPIPE_MAX_DEVICES 16
