@@ -9,11 +9,11 @@
                 of 16 MiB (H200). The GPU's clock times its work, the host's clock host threads.
                 Three runs of the same work follow, each with its verdict and a chart.
     Expect      (hostcuda)
-                a stage that synchronises: 0.290 ms, 34 % of what can overlap does
+                a stage that synchronises: 0.286 ms, 35 % of what can overlap does
                 two chunks in one slot: 0.255 ms, 0 % of what can overlap does
                 copies in waited 1 time for a free slot, 33 % of the time in all: use a depth of
                 more than 1
-                all left to the library: 0.139 ms, 86 % of what can overlap does
+                all left to the library: 0.140 ms, 85 % of what can overlap does
                 right: the CPU finds the same                                                     */
 #include "07_pictures.h" /* writes a timeline as files; prints text in lines */
 

@@ -11,7 +11,7 @@
                 is hidden behind the GPU's.
     Mind        the tops of 22_python.py and 22_cupy.py say what a Python program must take care of.
     Expect      (hostcuda)
-                8 runs of 1000003 numbers, the host waits after each: 1.362 ms
+                8 runs of 1000003 numbers, the host waits after each: 1.361 ms
                 it waits once, at the end: 1.117 ms; 0 numbers are wrong
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"

@@ -8,7 +8,7 @@
     Mind        an element is a block of 4096 bytes, and becomes a pixel: black where all bytes are
                 the same, white where they are random. Beyond the file's end the last block has
                 zeros. The picture has its name when it is complete, and not before.
-    Expect      (hostcuda) 4001 blocks in 24 chunks, ~4.9 MiB of device memory, ~2.301 ms
+    Expect      (hostcuda) 4001 blocks in 34 chunks, ~4.9 MiB of device memory, ~2.301 ms
                 0 of 4001 pixels are wrong
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"

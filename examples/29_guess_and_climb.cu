@@ -10,19 +10,18 @@
     Mind        a single run has only the guess. A chunk, a depth or threads that you set stay. What
                 is found holds for this machine and this count; hostcuda's machines are modelled.
     Expect      (hostcuda) on hostcuda k20c (modelled); times are modelled
-                  plan      chunk 87392 (elements), depth 4 (slots): first guess
+                  plan      chunk 99872 (elements), depth 4 (slots): first guess
                   chunk     first guess: balances the time lost per chunk against the ends of the
-                  runs 1 to 4:   chunks of   87392,  0.5639 ms
-                  runs 5 to 7:   chunks of   58272,  0.5492 ms
-                  runs 8 to 10:  chunks of   37472,  0.5613 ms
-                found in 10 runs: chunks of 58272, engines; guessed were 87392
+                  runs 1 to 4:   chunks of   99872,  0.5782 ms
+                  runs 5 to 8:   chunks of   72320,  0.5585 ms
+                  runs 9 to 12:  chunks of   51168,  0.5549 ms
+                found in 12 runs: chunks of 72320, engines; guessed were 99872
                 on hostcuda h200 (modelled); times are modelled
-                  plan      chunk 87392 (elements), depth 4 (slots): first guess
-                  runs 1 to 4:   chunks of   87392,  0.0834 ms
-                  runs 5 to 7:   chunks of   58272,  0.0982 ms
-                  runs 8 to 10:  chunks of  131072,  0.0825 ms
-                  runs 11 to 13: chunks of  174784,  0.0853 ms
-                found in 13 runs: chunks of 131072, engines; guessed were 87392
+                  plan      chunk 99872 (elements), depth 4 (slots): first guess
+                  runs 1 to 4:   chunks of   99872,  0.0852 ms
+                  runs 5 to 8:   chunks of   72320,  0.0886 ms
+                  runs 9 to 12:  chunks of  161344,  0.0869 ms
+                found in 12 runs: chunks of 99872, engines; guessed were 99872
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

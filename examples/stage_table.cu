@@ -13,7 +13,7 @@
                 saxpy           right   0.044 ms   the limit is copies in
                 vector add      right   0.044 ms   the limit is copies in
                 busy            right   0.028 ms   the limit is copies in
-                Black-Scholes   right   0.072 ms   the limit is copies in
+                Black-Scholes   right   0.070 ms   the limit is copies in
                 sums of float   right   0.029 ms   the limit is copies in
                 sums of uint32  right   0.029 ms   the limit is copies in
                 sums of uint64  right   0.029 ms   the limit is copies in

@@ -22,8 +22,8 @@
                                                                      p50         p99
                 one after another                               2.678 ms    5.067 ms
                 pipelined                                       0.157 ms    0.338 ms
-                pipelined, beside a batch job                  52.937 ms   64.365 ms
-                the same with d.priority = HIGH                 0.238 ms    0.794 ms
+                pipelined, beside a batch job                  52.936 ms   64.365 ms
+                the same with d.priority = HIGH                 0.240 ms    0.795 ms
                 right: the CPU finds the same                                                     */
 #include "vlm_net.h"
 

@@ -4,8 +4,7 @@
 
 /* The numbers of the guess; none is of one machine. "Bytes" are of the busier direction. */
 enum {
-    SPIPE_PRIV_LOST = 60000, /* bytes that could be copied in the time that is lost between two
-                                chunks: two calls and a few us of latency */
+    SPIPE_PRIV_LOST = 60000, /* bytes that could be copied while a chunk's two calls are made */
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes: smaller copies do not reach the link's rate */
     SPIPE_PRIV_MOST_DIRECT = 8 << 20,   /* bytes: larger chunks gain nothing more, and start late */
     SPIPE_PRIV_MOST_STAGED = 2 << 20,   /* bytes: so a thread copies within its core's cache */
@@ -36,14 +35,15 @@ SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_reques
     return alone && small ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
 }
 
-/* Whether stages work on pinned arrays in place, in one piece. */
+/* Whether stages work on pinned arrays in place, in one piece: each goes through the link anew. */
 SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w) {
     const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
+    const double most = r->desc.num_stages > 1 ? SPIPE_PRIV_ONCE_WHOLE : SPIPE_PRIV_IN_PLACE;
     if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
     if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
     if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
-    return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)SPIPE_PRIV_IN_PLACE;
+    return r->facts.integrated || spipe_priv_whole_bytes(w) <= most;
 }
 
 /* Threads that fill and drain, if there are enough chunks: one on each of the first CPUs and on
@@ -58,11 +58,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_request_t *r,
 }
 
 /* Slots for so many threads: two for each, so that none waits for the device; in a single run,
-   which pins them, one for each and those that are being copied. */
+   which pins them, one for two and those that are being copied. */
 SPIPE_PRIV_RARE size_t spipe_priv_slots_for(const spipe_priv_request_t *r, size_t threads) {
-    size_t slots = spipe_priv_is_once(r) ? threads + (size_t)SPIPE_PRIV_COPY_SLOTS : 2 * threads;
-    if (slots < (size_t)SPIPE_PRIV_COPY_SLOTS) slots = SPIPE_PRIV_COPY_SLOTS;
-    return slots < SPIPE_MAX_DEPTH ? slots : SPIPE_MAX_DEPTH;
+    const double least = SPIPE_PRIV_COPY_SLOTS, num = (double)threads;
+    const double slots = spipe_priv_is_once(r) ? num / 2.0 + least : 2.0 * num;
+    return (size_t)spipe_priv_within(slots, least, (double)SPIPE_MAX_DEPTH);
 }
 
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
@@ -79,15 +79,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
-        const double share = staged && once ? 0.5 : 1.0;
+        const double share = staged && once ? 0.25 : 1.0; /* it pins them */
         const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
-        const double ring = share * SPIPE_PRIV_RING / (double)slots;
+        const double ring = (once ? 0.5 : 1.0) * SPIPE_PRIV_RING / (double)slots;
         const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
                                    : (double)SPIPE_PRIV_MOST_DIRECT;
         bytes = spipe_priv_within(spipe_priv_root(share * whole * SPIPE_PRIV_LOST), least, most);
     }
-    if ((w->flags & SPIPE_PRIV_SPLIT) &&
-        w->count != SPIPE_AUTO) { /* its time may vary: four each */
+    if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) { /* four each: times vary */
         const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;
         bytes = spipe_priv_within(whole / (4.0 * (double)threads), 0.0, bytes);
     }
@@ -141,10 +140,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     const size_t chunks = spipe_priv_num_planned(r, w, plan->chunk), asked = r->desc.depth;
     const size_t rounds = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
     const size_t staging = plan->fill_threads + plan->drain_threads, hosts = plan->host_threads;
+    const size_t least = rounds > hosts ? rounds : hosts;
     size_t depth = spipe_priv_slots_for(r, staging > hosts ? staging : hosts);
-    depth += depth % 2;
+    if (depth < least) depth = least;
+    depth = depth + depth % 2 < SPIPE_MAX_DEPTH ? depth + depth % 2 : SPIPE_MAX_DEPTH;
     if (r->desc.schedule == SPIPE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
-    if (depth < rounds) depth = rounds < SPIPE_MAX_DEPTH ? rounds : SPIPE_MAX_DEPTH;
     if (asked != SPIPE_AUTO) depth = asked;
     return depth < chunks || r->kept ? depth : chunks;
 }

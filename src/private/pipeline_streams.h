@@ -134,11 +134,14 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
    makes only those that it records; all where each slot has a stream, since a checkpoint is then an
    event of each. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
-    const size_t most = SPIPE_PRIV_CHECKPOINTS, every = SPIPE_PRIV_CHECKPOINT_EVERY;
-    const size_t recorded = p->run.num_chunks / every;
+    const int each = spipe_priv_stream_a_slot(&p->plan);
+    const size_t slots = p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
+    const size_t most =
+        each && slots > SPIPE_PRIV_CHECKPOINTS ? slots : (size_t)SPIPE_PRIV_CHECKPOINTS;
+    const size_t recorded = p->run.num_chunks / SPIPE_PRIV_CHECKPOINT_EVERY;
     if (p->request.kept || p->request.desc.progress) return most;
     if (p->route.host_work) return 0;
-    return recorded < most && !spipe_priv_stream_a_slot(&p->plan) ? recorded : most;
+    return recorded < most && !each ? recorded : most;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {

@@ -52,11 +52,10 @@ typedef enum spipe_priv_step {
 enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
-    SPIPE_PRIV_CHECKPOINTS = SPIPE_MAX_DEPTH, /* events, one for each slot or more: the host is so
-                                                 many checkpoints ahead of the GPU ... */
-    SPIPE_PRIV_CHECKPOINT_EVERY = 8, /* ... each standing for so many chunks, or for one where
+    SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
+    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
-    SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
+    SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_MAX_DEPTH * (3 + SPIPE_MAX_STAGES),
     SPIPE_PRIV_GUARD = 256, /* bytes */
     SPIPE_PRIV_MOST_WORKERS = 3 * SPIPE_MAX_THREADS
 };
@@ -167,7 +166,7 @@ typedef struct spipe_priv_streams {
     size_t num_slot_events; /* slots that have events */
     cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
     cudaEvent_t end;        /* end of an enqueued run */
-    cudaEvent_t checkpoints[SPIPE_PRIV_CHECKPOINTS];
+    cudaEvent_t checkpoints[SPIPE_MAX_DEPTH];              /* 16, or one for each slot */
     cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* large arrays last: they */
     cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* are never cleared */
 } spipe_priv_streams_t;

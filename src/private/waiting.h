@@ -15,10 +15,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e);
 }
 
+/* Checkpoints that there are events for at a time, with so many for each. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(size_t width) {
+    return width < SPIPE_PRIV_CHECKPOINTS ? SPIPE_PRIV_CHECKPOINTS / width : 1;
+}
+
 /* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
 SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
-    return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
+    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(width) * width];
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
@@ -40,7 +45,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
     const size_t number = order / (p->program.checkpoint_mask + 1);
     size_t k;
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return cudaSuccess;
-    if (number >= p->run.at.checkpoints + SPIPE_PRIV_CHECKPOINTS / width) {
+    if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(width)) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
     for (k = 0; k < width; ++k) {
