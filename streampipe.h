@@ -4633,23 +4633,23 @@ SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_reques
     const double pageable = (double)w->count * (w->pageable_in + w->pageable_out);
     const spipe_staging_t asked = r->desc.staging;
     const int alone = asked == SPIPE_STAGING_AUTO && w->hosted_in + w->hosted_out <= 0.0;
-    const int small = spipe_priv_is_once(r) && pageable <= (double)SPIPE_PRIV_ONCE_CUDA;
+    const int few = spipe_priv_is_once(r) && pageable <= (double)SPIPE_PRIV_ONCE_CUDA;
     if (w->pageable_in + w->pageable_out <= 0.0) return SPIPE_STAGING_AUTO;
     if (asked == SPIPE_STAGING_REGISTER ? r->may_register : asked != SPIPE_STAGING_AUTO)
         return asked;
     if (spipe_priv_no_pins(r) || r->reads_pages) return SPIPE_STAGING_DIRECT;
-    return alone && small ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
+    return alone && few ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
 }
 
 /* Whether stages work on pinned arrays in place, in one piece: each goes through the link anew. */
 SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w) {
     const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
-    const double most = r->desc.num_stages > 1 ? SPIPE_PRIV_ONCE_WHOLE : SPIPE_PRIV_IN_PLACE;
+    const int most = r->desc.num_stages > 1 ? (int)SPIPE_PRIV_ONCE_WHOLE : (int)SPIPE_PRIV_IN_PLACE;
     if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
     if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
     if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
-    return r->facts.integrated || spipe_priv_whole_bytes(w) <= most;
+    return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)most;
 }
 
 /* Threads that fill and drain, if there are enough chunks: one on each of the first CPUs and on
@@ -4685,12 +4685,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
-        const double share = staged && once ? 0.25 : 1.0; /* it pins them */
+        const double lost = (staged && once ? 0.25 : 1.0) * (double)SPIPE_PRIV_LOST; /* it pins */
         const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
-        const double ring = (once ? 0.5 : 1.0) * SPIPE_PRIV_RING / (double)slots;
+        const double ring = (once ? 0.5 : 1.0) * (double)SPIPE_PRIV_RING / (double)slots;
         const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
                                    : (double)SPIPE_PRIV_MOST_DIRECT;
-        bytes = spipe_priv_within(spipe_priv_root(share * whole * SPIPE_PRIV_LOST), least, most);
+        bytes = spipe_priv_within(spipe_priv_root(whole * lost), least, most);
     }
     if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) { /* four each: times vary */
         const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;
@@ -5771,7 +5771,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
    makes only those that it records; all where each slot has a stream, since a checkpoint is then an
    event of each. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
-    const int each = spipe_priv_stream_a_slot(&p->plan);
+    const int each = spipe_priv_stream_a_slot(&p->plan) || p->request.desc.progress;
     const size_t slots = p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
     const size_t most =
         each && slots > SPIPE_PRIV_CHECKPOINTS ? slots : (size_t)SPIPE_PRIV_CHECKPOINTS;
@@ -7222,15 +7222,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e);
 }
 
-/* Checkpoints that there are events for at a time, with so many for each. */
-SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(size_t width) {
-    return width < SPIPE_PRIV_CHECKPOINTS ? SPIPE_PRIV_CHECKPOINTS / width : 1;
+/* Checkpoints that there are events for at a time: 16 events; or one for each of more slots, where
+   a slot has its own or each chunk is a checkpoint. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(const spipe_priv_pipeline_t *p) {
+    const size_t width = p->program.checkpoint_width, depth = p->plan.depth;
+    const int each = width > 1 || p->program.checkpoint_mask == 0;
+    const size_t most = SPIPE_PRIV_CHECKPOINTS;
+    return (each && depth > most ? depth : most) / width;
 }
 
 /* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
 SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
-    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(width) * width];
+    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(p) * width];
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
@@ -7252,7 +7256,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
     const size_t number = order / (p->program.checkpoint_mask + 1);
     size_t k;
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return cudaSuccess;
-    if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(width)) {
+    if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(p)) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
     for (k = 0; k < width; ++k) {
@@ -7267,7 +7271,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
    checkpoint for each. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (p->run.at.checkpoints < p->run.at.issued_out) {
-        const size_t number = p->run.at.checkpoints % SPIPE_PRIV_CHECKPOINTS;
+        const size_t number = p->run.at.checkpoints % spipe_priv_num_checkpoints(p);
         const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
         if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
             return 1;
@@ -8440,10 +8444,10 @@ SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t page = SPIPE_PRIV_TOUCH_PAGE;
-    p->run.states = 0;
     p->workers.caller.caller = 1;
     spipe_priv_start_workers(p);
     spipe_priv_lock(p->sync);
+    p->run.states = 0;
     p->run.at.touched = 0;
     p->run.at.pages = (p->memory.pinned_bytes + page - 1) / page;
     spipe_priv_tell(p);

@@ -27,23 +27,23 @@ SPIPE_PRIV_RARE spipe_staging_t spipe_priv_guess_staging(const spipe_priv_reques
     const double pageable = (double)w->count * (w->pageable_in + w->pageable_out);
     const spipe_staging_t asked = r->desc.staging;
     const int alone = asked == SPIPE_STAGING_AUTO && w->hosted_in + w->hosted_out <= 0.0;
-    const int small = spipe_priv_is_once(r) && pageable <= (double)SPIPE_PRIV_ONCE_CUDA;
+    const int few = spipe_priv_is_once(r) && pageable <= (double)SPIPE_PRIV_ONCE_CUDA;
     if (w->pageable_in + w->pageable_out <= 0.0) return SPIPE_STAGING_AUTO;
     if (asked == SPIPE_STAGING_REGISTER ? r->may_register : asked != SPIPE_STAGING_AUTO)
         return asked;
     if (spipe_priv_no_pins(r) || r->reads_pages) return SPIPE_STAGING_DIRECT;
-    return alone && small ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
+    return alone && few ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
 }
 
 /* Whether stages work on pinned arrays in place, in one piece: each goes through the link anew. */
 SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w) {
     const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
-    const double most = r->desc.num_stages > 1 ? SPIPE_PRIV_ONCE_WHOLE : SPIPE_PRIV_IN_PLACE;
+    const int most = r->desc.num_stages > 1 ? (int)SPIPE_PRIV_ONCE_WHOLE : (int)SPIPE_PRIV_IN_PLACE;
     if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
     if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
     if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
-    return r->facts.integrated || spipe_priv_whole_bytes(w) <= most;
+    return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)most;
 }
 
 /* Threads that fill and drain, if there are enough chunks: one on each of the first CPUs and on
@@ -79,12 +79,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
-        const double share = staged && once ? 0.25 : 1.0; /* it pins them */
+        const double lost = (staged && once ? 0.25 : 1.0) * (double)SPIPE_PRIV_LOST; /* it pins */
         const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
-        const double ring = (once ? 0.5 : 1.0) * SPIPE_PRIV_RING / (double)slots;
+        const double ring = (once ? 0.5 : 1.0) * (double)SPIPE_PRIV_RING / (double)slots;
         const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
                                    : (double)SPIPE_PRIV_MOST_DIRECT;
-        bytes = spipe_priv_within(spipe_priv_root(share * whole * SPIPE_PRIV_LOST), least, most);
+        bytes = spipe_priv_within(spipe_priv_root(whole * lost), least, most);
     }
     if ((w->flags & SPIPE_PRIV_SPLIT) && w->count != SPIPE_AUTO) { /* four each: times vary */
         const size_t threads = r->desc.threads == SPIPE_AUTO ? r->cpus : r->desc.threads + 1;

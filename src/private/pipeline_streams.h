@@ -134,7 +134,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
    makes only those that it records; all where each slot has a stream, since a checkpoint is then an
    event of each. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
-    const int each = spipe_priv_stream_a_slot(&p->plan);
+    const int each = spipe_priv_stream_a_slot(&p->plan) || p->request.desc.progress;
     const size_t slots = p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
     const size_t most =
         each && slots > SPIPE_PRIV_CHECKPOINTS ? slots : (size_t)SPIPE_PRIV_CHECKPOINTS;

@@ -15,15 +15,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e);
 }
 
-/* Checkpoints that there are events for at a time, with so many for each. */
-SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(size_t width) {
-    return width < SPIPE_PRIV_CHECKPOINTS ? SPIPE_PRIV_CHECKPOINTS / width : 1;
+/* Checkpoints that there are events for at a time: 16 events; or one for each of more slots, where
+   a slot has its own or each chunk is a checkpoint. */
+SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(const spipe_priv_pipeline_t *p) {
+    const size_t width = p->program.checkpoint_width, depth = p->plan.depth;
+    const int each = width > 1 || p->program.checkpoint_mask == 0;
+    const size_t most = SPIPE_PRIV_CHECKPOINTS;
+    return (each && depth > most ? depth : most) / width;
 }
 
 /* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
 SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
-    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(width) * width];
+    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(p) * width];
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
@@ -45,7 +49,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
     const size_t number = order / (p->program.checkpoint_mask + 1);
     size_t k;
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return cudaSuccess;
-    if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(width)) {
+    if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(p)) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
     for (k = 0; k < width; ++k) {
@@ -60,7 +64,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
    checkpoint for each. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (p->run.at.checkpoints < p->run.at.issued_out) {
-        const size_t number = p->run.at.checkpoints % SPIPE_PRIV_CHECKPOINTS;
+        const size_t number = p->run.at.checkpoints % spipe_priv_num_checkpoints(p);
         const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
         if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
             return 1;

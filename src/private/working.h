@@ -365,10 +365,10 @@ SPIPE_PRIV_RARE void spipe_priv_work_off(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t page = SPIPE_PRIV_TOUCH_PAGE;
-    p->run.states = 0;
     p->workers.caller.caller = 1;
     spipe_priv_start_workers(p);
     spipe_priv_lock(p->sync);
+    p->run.states = 0;
     p->run.at.touched = 0;
     p->run.at.pages = (p->memory.pinned_bytes + page - 1) / page;
     spipe_priv_tell(p);

@@ -131,14 +131,16 @@ static inline void fails_print(const fails_scene_t *s) {
 /* ---- how far the host gets ----------------------------------------------------------------- */
 /* Chunks counted whole, once the ends of those before `issued` are recorded and none after `bad`
    is whole. The ends of 16 are recorded at once, by one event where copies out go through one
-   stream, else by one for each slot; there are 16 events, and before one is used again the host
-   waits for it. */
+   stream, else by one for each slot; there are 16 events, or one for each of more slots, and
+   before one is used again the host waits for it. */
+static inline size_t fails_ahead(size_t width) { return width < FAILS_FAR ? FAILS_FAR / width : 1; }
+
 static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
     const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
     const size_t width = many ? r->depth : 1;
     size_t b, whole = 0;
     for (b = FAILS_FAR - 1; b < issued; b += FAILS_FAR) {
-        if (b / FAILS_FAR < whole / FAILS_FAR + FAILS_FAR / width) continue;
+        if (b / FAILS_FAR < whole / FAILS_FAR + fails_ahead(width)) continue;
         if (whole + FAILS_FAR > r->bad) break;
         whole += FAILS_FAR;
     }
@@ -149,7 +151,7 @@ static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
 static inline size_t fails_recorded_last(const fails_run_t *r) {
     const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
     const size_t width = many ? r->depth : 1;
-    return (r->bad / FAILS_FAR + FAILS_FAR / width + 1) * FAILS_FAR - 1;
+    return (r->bad / FAILS_FAR + fails_ahead(width) + 1) * FAILS_FAR - 1;
 }
 
 static inline size_t fails_least(size_t a, size_t b) { return a < b ? a : b; }
