@@ -5315,7 +5315,11 @@ SPIPE_PRIV_RARE void spipe_priv_set(spipe_priv_pipeline_t *p, size_t *to, size_t
 /* Whether a slot's chunk may be on the device: not if it is known to have left it. */
 SPIPE_PRIV_RARE int spipe_priv_may_be_there(const spipe_priv_pipeline_t *p,
                                             const spipe_priv_slot_t *s) {
-    if (!p->run.states) return s->used && s->order >= p->run.at.completed;
+    const size_t issued = p->run.at.issued, depth = p->plan.depth;
+    if (!p->run.states) { /* also while its operations are issued */
+        if (s->order >= issued || s->order + depth < issued) return 0;
+        return s->order >= p->run.at.completed && s == &p->memory.slots[s->order % depth];
+    }
     if (s->state == SPIPE_PRIV_FILLED && s->segment == 0) return p->run.at.issuing;
     return s->state >= SPIPE_PRIV_FILLED && s->state <= SPIPE_PRIV_ON_DEVICE;
 }
