@@ -57,8 +57,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_request_t *r,
     return r->cpus > SPIPE_PRIV_OWN_CPUS ? (r->cpus + SPIPE_PRIV_OWN_CPUS) / 2 : r->cpus;
 }
 
-/* Slots for so many threads: two for each, so that none waits for the device; in a single run,
-   which pins them, one for two and those that are being copied. */
+/* Slots for so many threads: two for each, so that none waits for the device. A single run has to
+   pin them, so it has half as many as threads, and those that are being copied. */
 SPIPE_PRIV_RARE size_t spipe_priv_slots_for(const spipe_priv_request_t *r, size_t threads) {
     const double least = SPIPE_PRIV_COPY_SLOTS, num = (double)threads;
     const double slots = spipe_priv_is_once(r) ? num / 2.0 + least : 2.0 * num;
@@ -79,7 +79,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
-        const double lost = (staged && once ? 0.25 : 1.0) * (double)SPIPE_PRIV_LOST; /* it pins */
+        const double lost = (staged && once ? 0.25 : 1.0) * (double)SPIPE_PRIV_LOST;
         const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
         const double ring = (once ? 0.5 : 1.0) * (double)SPIPE_PRIV_RING / (double)slots;
         const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
