@@ -23,7 +23,6 @@ enum {
     SHARED, /* resources */
     KEPT,   /* beside calls of one thread: a pipeline with the same resources and arrays */
     NUM_WAYS,
-    CHOICES = 5,      /* beside calls of one thread: how often both choose a plan anew */
     LATENCY_MS = 3000 /* the most that a row of latencies takes, from 20 runs on */
 };
 
@@ -252,35 +251,28 @@ static void print_plans(const std::vector<spipe_report_t> *reports, const char *
     }
 }
 
-static void rate_row(std::vector<hand_t> *hands, const options_t *o, const job_t whole,
+static void rate_row(std::vector<hand_t> *hands, const options_t *o, const job_t j,
                      size_t threads) {
     double is[NUM_WAYS] = {0};
     char name[64];
+    std::vector<double> rates[NUM_WAYS];
     std::vector<spipe_report_t> last[NUM_WAYS];
     std::mt19937 rng(1);
-    job_t j = whole;
     const int ways = threads == 1 && !j.kept ? NUM_WAYS : KEPT;
-    const int choices = ways == NUM_WAYS ? CHOICES : 1;
     const int finer = threads == 1 ? 3 : 1; /* more turns, as other machines' work comes and goes */
-    const int turns = (finer * o->rounds + choices - 1) / choices;
-    for (int choice = 0; choice < choices; ++choice) {
-        std::vector<double> rates[NUM_WAYS];
-        j.n = whole.n - (size_t)choice * SPIPE_PRIV_ALIGN_ELEMS;
-        for (int turn = 0; turn < turns; ++turn) {
-            for (size_t way : bench_order((size_t)ways, &rng)) {
-                const job_t job = of_way(j, (int)way);
-                rates[way].push_back(rate(hands, job, threads, o->seconds / finer, turn == 0));
-                last[way].clear();
-                for (size_t k = 0; k < threads; ++k) last[way].push_back((*hands)[k].last);
-            }
-        }
-        for (int way = 0; way < ways; ++way) {
-            const job_t job = of_way(j, way);
-            is[way] += bench_median(rates[way]) / choices;
-            for (size_t k = 0; k < threads; ++k) end(&(*hands)[k], &job);
+    for (int turn = 0; turn < finer * o->rounds; ++turn) {
+        for (size_t way : bench_order((size_t)ways, &rng)) {
+            rates[way].push_back(
+                rate(hands, of_way(j, (int)way), threads, o->seconds / finer, turn == 0));
+            last[way].clear();
+            for (size_t k = 0; k < threads; ++k) last[way].push_back((*hands)[k].last);
         }
     }
-    j = whole;
+    for (int way = 0; way < ways; ++way) {
+        const job_t job = of_way(j, way);
+        is[way] = bench_median(rates[way]);
+        for (size_t k = 0; k < threads; ++k) end(&(*hands)[k], &job);
+    }
     printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads, how[j.kept],
            memory[j.pinned], j.n * sizeof(float) / 1024, is[HAND], is[ALONE], is[SHARED],
            is[SHARED] / is[HAND]);
