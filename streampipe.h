@@ -1446,7 +1446,6 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* until then, other programs want every CPU: see spipe_priv_wait_awake */
     long process;        /* that made it */
 };
 
@@ -1559,13 +1558,6 @@ SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
     (void)select(0, NULL, NULL, NULL, &shortest);
     spipe_priv_let_cancel(cancels);
 #endif
-}
-
-/* Gives up the CPU if another thread wants it; returns the seconds until this one has it again. */
-SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
-    const double began = spipe_priv_seconds();
-    spipe_priv_give_up_cpu();
-    return spipe_priv_seconds() - began;
 }
 
 /* ---- src/private/errors.h ---- */
@@ -4664,16 +4656,16 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_request_t *r,
 }
 
 /* Slots for so many threads: two for each, so that none waits for the device. A single run has to
-   pin them, so it has half as many as threads, and those that are being copied. */
+   pin them, so it has one for each, and those that are being copied. */
 SPIPE_PRIV_RARE size_t spipe_priv_slots_for(const spipe_priv_request_t *r, size_t threads) {
     const double least = SPIPE_PRIV_COPY_SLOTS, num = (double)threads;
-    const double slots = spipe_priv_is_once(r) ? num / 2.0 + least : 2.0 * num;
+    const double slots = spipe_priv_is_once(r) ? num + least : 2.0 * num;
     return (size_t)spipe_priv_within(slots, least, (double)SPIPE_MAX_DEPTH);
 }
 
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
    the run, where nothing overlaps. The sum of both is least near the square root of the whole times
-   the bytes lost. A single run also pins its slots, so its ring is half as large. */
+   the bytes lost. A single run also pins its slots: smaller chunks need fewer bytes of them. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -4687,7 +4679,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
         const double lost = (staged && once ? 0.25 : 1.0) * (double)SPIPE_PRIV_LOST;
         const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
-        const double ring = (once ? 0.5 : 1.0) * (double)SPIPE_PRIV_RING / (double)slots;
+        const double ring = (double)SPIPE_PRIV_RING / (double)slots;
         const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
                                    : (double)SPIPE_PRIV_MOST_DIRECT;
         bytes = spipe_priv_within(spipe_priv_root(whole * lost), least, most);
@@ -4764,7 +4756,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
    share of the device's, what resources give, what could be allocated and pinned before. */
 SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
                                          spipe_plan_t *plan) {
-    const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
+    const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
+    const double staged = in + out, apart = w->flags & SPIPE_PRIV_IN_TURN ? w->hosted_in : 0.0;
+    const double over = in - apart > out ? in : apart + out; /* see spipe_priv_layout_pins */
+    const double pinned = plan->schedule == SPIPE_ZERO_COPY ? staged : over;
     const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
     double room = (double)r->facts.memory_bytes / (double)SPIPE_PRIV_MEMORY_SHARE;
@@ -4772,7 +4767,7 @@ SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const sp
     if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
     if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);
     if (r->pin_limit > 0 && staged > 0.0 && !plan->pageable_slots)
-        most = spipe_priv_within((double)r->pin_limit / depth / staged, 0.0, most);
+        most = spipe_priv_within((double)r->pin_limit / depth / pinned, 0.0, most);
     if (r->fit.slots > 0) most = spipe_priv_within(most, 0.0, (double)r->fit.elems);
     if (most < (double)plan->chunk && r->desc.chunk == SPIPE_AUTO) {
         plan->chunk = (size_t)most > w->least_chunk ? (size_t)most : w->least_chunk;
@@ -5922,33 +5917,52 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p
     return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
 }
 
+/* A slot's pinned parts. What goes out lies where arrays came in: a chunk is copied out when all of
+   it has been copied in, and is drained before the slot is filled again. Not over what a source has
+   given, which the next chunk's halo or another GPU may need; and not with zero-copy, where kernels
+   read and write the parts at once. */
+SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                            size_t *pinned) {
+    const size_t elements = p->plan.chunk, guard = p->memory.guard;
+    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
+    unsigned char *base = p->memory.pinned;
+    size_t in = *pinned, out;
+    int pass, i;
+    for (pass = 0; pass < 2; ++pass) { /* sources first */
+        out = in;
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+            if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_in(b)) continue;
+            if ((b->kind == SPIPE_SOURCE) != (pass == 0)) continue;
+            slot->pin_in[i] = spipe_priv_carve(base, &in, b, elements, guard);
+            in = spipe_priv_ticket_place(in) + elements * b->ticket_bytes;
+        }
+    }
+    if (zero_copy) out = in;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_out(b)) continue;
+        slot->pin_out[i] = slot->pin_in[i];
+        if (zero_copy && b->kind == SPIPE_INOUT) continue;
+        slot->pin_out[i] = spipe_priv_carve(base, &out, b, elements, guard);
+    }
+    *pinned = in > out ? in : out;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk;
-    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const int staged = p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
         slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
         if (b->kind == SPIPE_RESIDENT) continue;
         if (spipe_priv_is_on_device(p, i)) {
             slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements, p->memory.guard);
         }
-        if (staged && spipe_priv_goes_in(b)) {
-            slot->pin_in[i] =
-                spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
-            *pinned = spipe_priv_ticket_place(*pinned) + elements * b->ticket_bytes;
-        }
-        if (staged && spipe_priv_goes_out(b)) {
-            slot->pin_out[i] = slot->pin_in[i];
-            if (!zero_copy || !slot->pin_in[i]) {
-                slot->pin_out[i] =
-                    spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
-            }
-        }
         spipe_priv_layout_mirrors(p, slot, i, elements, pinned);
     }
+    spipe_priv_layout_pins(p, slot, pinned);
 }
 
 /* Lays everything out; called first to count bytes, then to assign addresses. */
@@ -6489,19 +6503,25 @@ SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_
     w->idle = idle ? w->idle + 1 : w->idle - 1;
 }
 
-/* Waits awake for news, for a moment. If a yield takes more than a millisecond, other programs want
-   every CPU: then nobody waits awake for 32 times as long. */
+/* Waits awake for news, for a moment. */
 SPIPE_PRIV_RARE void spipe_priv_wait_awake(spipe_priv_pipeline_t *p, double most) {
-    spipe_priv_sync_t *s = p->sync;
     const unsigned seen = p->workers.news;
-    double waited = 0.0, took = 0.0;
-    spipe_priv_unlock(s);
+    const double until = spipe_priv_seconds() + most;
+    spipe_priv_unlock(p->sync);
     do {
-        took = spipe_priv_timed_yield();
-        waited += took;
-    } while (SPIPE_PRIV_LOAD(p->workers.news) == seen && waited < most);
-    spipe_priv_lock(s);
-    if (took > 1e-3) s->busy_until = spipe_priv_seconds() + 32.0 * took;
+        spipe_priv_give_up_cpu();
+    } while (SPIPE_PRIV_LOAD(p->workers.news) == seen && spipe_priv_seconds() < until);
+    spipe_priv_lock(p->sync);
+}
+
+/* Whether a thread may wait awake. Not a caller whose workers do everything: it would take a CPU
+   from them where other programs want the rest. */
+SPIPE_PRIV_RARE int spipe_priv_may_wait_awake(const spipe_priv_pipeline_t *p,
+                                              const spipe_priv_hand_t *h) {
+    const spipe_priv_workers_t *w = &p->workers;
+    if (p->request.desc.blocking) return 0;
+    if (!h->caller || p->provider || p->plan.caller_helps || w->all_cpus) return 1;
+    return w->num_threads == 0 || !spipe_priv_workers_issue(p);
 }
 
 /* Lets the GPU work for a while: sleeps a little or, if asked to, until an event has come. */
@@ -6547,8 +6567,7 @@ SPIPE_PRIV_RARE void spipe_priv_rest(spipe_priv_pipeline_t *p, spipe_priv_hand_t
     if (w->news != h->seen) return; /* something came while it looked, without the lock */
     if (h->since <= 0.0) h->since = now;
     if (!w->asker && may_ask && asks) w->asker = h->asks = 1;
-    if (!p->request.desc.blocking && now >= p->sync->busy_until &&
-        now - h->since < SPIPE_PRIV_AWAKE_S) {
+    if (spipe_priv_may_wait_awake(p, h) && now - h->since < SPIPE_PRIV_AWAKE_S) {
         spipe_priv_wait_awake(p, h->asks ? 1e-6 : 20e-6);
     } else if ((h->asks && asks) || w->num_threads == 0) {
         spipe_priv_let_work(p, h);

@@ -17,22 +17,24 @@ static int is_inside(const spipe_priv_memory_t *m, const unsigned char *at, size
     return spipe_is_pinned(at, bytes, &pinned) == cudaSuccess && pinned;
 }
 
-/* All slots' pinned twins: those that there should be, inside, and apart from each other. */
+/* All slots' pinned twins: those that there should be, inside, and apart from other slots'. */
 static int slots_are_whole(const spipe_pipeline_t *pipeline, int in, int out) {
     const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
     const size_t bytes = p->plan.chunk;
     const unsigned char *all[2 * SPIPE_MAX_DEPTH];
-    size_t k, j, num = 0;
+    size_t k, j, of[2 * SPIPE_MAX_DEPTH], num = 0;
     for (k = 0; k < p->plan.depth; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         if ((s->pin_in[0] != NULL) != in || (s->pin_out[1] != NULL) != out) return 0;
+        of[num] = k;
         if (in) all[num++] = s->pin_in[0];
+        of[num] = k;
         if (out) all[num++] = s->pin_out[1];
     }
     for (k = 0; k < num; ++k) {
         if (!is_inside(&p->memory, all[k], bytes)) return 0;
         for (j = 0; j < k; ++j) {
-            if (all[j] < all[k] + bytes && all[k] < all[j] + bytes) return 0;
+            if (of[j] != of[k] && all[j] < all[k] + bytes && all[k] < all[j] + bytes) return 0;
         }
     }
     return num > 0 || (!in && !out);
@@ -94,21 +96,25 @@ static void test_grow(size_t chunk, size_t threads) {
 
 typedef struct span {
     const unsigned char *from, *to;
+    size_t of; /* twice the slot, plus 1 if it goes out */
 } span_t;
 
-static size_t add_span(span_t *spans, size_t n, const unsigned char *at, size_t bytes) {
+static size_t add_span(span_t *spans, size_t n, const unsigned char *at, size_t bytes, size_t of) {
     if (!at) return n;
+    spans[n].of = of;
     spans[n].from = at;
     spans[n].to = at + bytes;
     return n + 1;
 }
 
-/* Of an arena: that its spans are inside, and none touches another. */
+/* Of an arena: that its spans are inside, and none touches another, unless one is what comes into a
+   slot and the other what goes out of it. */
 static int are_apart(const span_t *s, size_t n, const unsigned char *arena, size_t bytes) {
     size_t i, j;
     for (i = 0; i < n; ++i) {
         if (s[i].from < arena || s[i].to > arena + bytes || s[i].from >= s[i].to) return 0;
         for (j = 0; j < i; ++j) {
+            if ((s[i].of ^ s[j].of) == 1) continue;
             if (s[i].from < s[j].to && s[j].from < s[i].to) return 0;
         }
     }
@@ -124,10 +130,10 @@ static int layout_is_right(const spipe_priv_pipeline_t *p) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const size_t bytes = elements * p->request.desc.buffers[i].elem_bytes;
-            on_device = add_span(device, on_device, s->dev[i], bytes);
-            on_host = add_span(pinned, on_host, s->pin_in[i], bytes);
+            on_device = add_span(device, on_device, s->dev[i], bytes, 2 * k);
+            on_host = add_span(pinned, on_host, s->pin_in[i], bytes, 2 * k);
             if (s->pin_out[i] == s->pin_in[i]) continue;
-            on_host = add_span(pinned, on_host, s->pin_out[i], bytes);
+            on_host = add_span(pinned, on_host, s->pin_out[i], bytes, 2 * k + 1);
         }
     }
     return are_apart(device, on_device, p->memory.device, p->memory.device_bytes) &&

@@ -58,16 +58,16 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_request_t *r,
 }
 
 /* Slots for so many threads: two for each, so that none waits for the device. A single run has to
-   pin them, so it has half as many as threads, and those that are being copied. */
+   pin them, so it has one for each, and those that are being copied. */
 SPIPE_PRIV_RARE size_t spipe_priv_slots_for(const spipe_priv_request_t *r, size_t threads) {
     const double least = SPIPE_PRIV_COPY_SLOTS, num = (double)threads;
-    const double slots = spipe_priv_is_once(r) ? num / 2.0 + least : 2.0 * num;
+    const double slots = spipe_priv_is_once(r) ? num + least : 2.0 * num;
     return (size_t)spipe_priv_within(slots, least, (double)SPIPE_MAX_DEPTH);
 }
 
 /* Elements in a chunk. Small chunks lose time for each of them; large ones lose it at both ends of
    the run, where nothing overlaps. The sum of both is least near the square root of the whole times
-   the bytes lost. A single run also pins its slots, so its ring is half as large. */
+   the bytes lost. A single run also pins its slots: smaller chunks need fewer bytes of them. */
 SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
                                               const spipe_priv_work_t *w,
                                               const spipe_plan_t *plan) {
@@ -81,7 +81,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
         const double lost = (staged && once ? 0.25 : 1.0) * (double)SPIPE_PRIV_LOST;
         const size_t slots = spipe_priv_slots_for(r, spipe_priv_most_threads(r, w, plan));
-        const double ring = (once ? 0.5 : 1.0) * (double)SPIPE_PRIV_RING / (double)slots;
+        const double ring = (double)SPIPE_PRIV_RING / (double)slots;
         const double most = staged ? spipe_priv_within(ring, least, (double)SPIPE_PRIV_MOST_STAGED)
                                    : (double)SPIPE_PRIV_MOST_DIRECT;
         bytes = spipe_priv_within(spipe_priv_root(whole * lost), least, most);

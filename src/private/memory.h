@@ -94,33 +94,52 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p
     return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
 }
 
+/* A slot's pinned parts. What goes out lies where arrays came in: a chunk is copied out when all of
+   it has been copied in, and is drained before the slot is filled again. Not over what a source has
+   given, which the next chunk's halo or another GPU may need; and not with zero-copy, where kernels
+   read and write the parts at once. */
+SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                            size_t *pinned) {
+    const size_t elements = p->plan.chunk, guard = p->memory.guard;
+    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
+    unsigned char *base = p->memory.pinned;
+    size_t in = *pinned, out;
+    int pass, i;
+    for (pass = 0; pass < 2; ++pass) { /* sources first */
+        out = in;
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+            if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_in(b)) continue;
+            if ((b->kind == SPIPE_SOURCE) != (pass == 0)) continue;
+            slot->pin_in[i] = spipe_priv_carve(base, &in, b, elements, guard);
+            in = spipe_priv_ticket_place(in) + elements * b->ticket_bytes;
+        }
+    }
+    if (zero_copy) out = in;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_out(b)) continue;
+        slot->pin_out[i] = slot->pin_in[i];
+        if (zero_copy && b->kind == SPIPE_INOUT) continue;
+        slot->pin_out[i] = spipe_priv_carve(base, &out, b, elements, guard);
+    }
+    *pinned = in > out ? in : out;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk;
-    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const int staged = p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
         slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
         if (b->kind == SPIPE_RESIDENT) continue;
         if (spipe_priv_is_on_device(p, i)) {
             slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements, p->memory.guard);
         }
-        if (staged && spipe_priv_goes_in(b)) {
-            slot->pin_in[i] =
-                spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
-            *pinned = spipe_priv_ticket_place(*pinned) + elements * b->ticket_bytes;
-        }
-        if (staged && spipe_priv_goes_out(b)) {
-            slot->pin_out[i] = slot->pin_in[i];
-            if (!zero_copy || !slot->pin_in[i]) {
-                slot->pin_out[i] =
-                    spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
-            }
-        }
         spipe_priv_layout_mirrors(p, slot, i, elements, pinned);
     }
+    spipe_priv_layout_pins(p, slot, pinned);
 }
 
 /* Lays everything out; called first to count bytes, then to assign addresses. */

@@ -6,7 +6,10 @@
    share of the device's, what resources give, what could be allocated and pinned before. */
 SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
                                          spipe_plan_t *plan) {
-    const double staged = spipe_priv_staged(w, plan, 0) + spipe_priv_staged(w, plan, 1);
+    const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
+    const double staged = in + out, apart = w->flags & SPIPE_PRIV_IN_TURN ? w->hosted_in : 0.0;
+    const double over = in - apart > out ? in : apart + out; /* see spipe_priv_layout_pins */
+    const double pinned = plan->schedule == SPIPE_ZERO_COPY ? staged : over;
     const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
     double room = (double)r->facts.memory_bytes / (double)SPIPE_PRIV_MEMORY_SHARE;
@@ -14,7 +17,7 @@ SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const sp
     if (r->device_limit > 0) room = spipe_priv_within(room, 0.0, (double)r->device_limit);
     if (element > 0.0) most = spipe_priv_within((room / depth - w->halo) / element, 0.0, most);
     if (r->pin_limit > 0 && staged > 0.0 && !plan->pageable_slots)
-        most = spipe_priv_within((double)r->pin_limit / depth / staged, 0.0, most);
+        most = spipe_priv_within((double)r->pin_limit / depth / pinned, 0.0, most);
     if (r->fit.slots > 0) most = spipe_priv_within(most, 0.0, (double)r->fit.elems);
     if (most < (double)plan->chunk && r->desc.chunk == SPIPE_AUTO) {
         plan->chunk = (size_t)most > w->least_chunk ? (size_t)most : w->least_chunk;

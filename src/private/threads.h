@@ -150,7 +150,6 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* until then, other programs want every CPU: see spipe_priv_wait_awake */
     long process;        /* that made it */
 };
 
@@ -263,11 +262,4 @@ SPIPE_PRIV_RARE void spipe_priv_nap(int us) {
     (void)select(0, NULL, NULL, NULL, &shortest);
     spipe_priv_let_cancel(cancels);
 #endif
-}
-
-/* Gives up the CPU if another thread wants it; returns the seconds until this one has it again. */
-SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
-    const double began = spipe_priv_seconds();
-    spipe_priv_give_up_cpu();
-    return spipe_priv_seconds() - began;
 }

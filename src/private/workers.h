@@ -29,19 +29,25 @@ SPIPE_PRIV_RARE void spipe_priv_count_idle(spipe_priv_pipeline_t *p, spipe_priv_
     w->idle = idle ? w->idle + 1 : w->idle - 1;
 }
 
-/* Waits awake for news, for a moment. If a yield takes more than a millisecond, other programs want
-   every CPU: then nobody waits awake for 32 times as long. */
+/* Waits awake for news, for a moment. */
 SPIPE_PRIV_RARE void spipe_priv_wait_awake(spipe_priv_pipeline_t *p, double most) {
-    spipe_priv_sync_t *s = p->sync;
     const unsigned seen = p->workers.news;
-    double waited = 0.0, took = 0.0;
-    spipe_priv_unlock(s);
+    const double until = spipe_priv_seconds() + most;
+    spipe_priv_unlock(p->sync);
     do {
-        took = spipe_priv_timed_yield();
-        waited += took;
-    } while (SPIPE_PRIV_LOAD(p->workers.news) == seen && waited < most);
-    spipe_priv_lock(s);
-    if (took > 1e-3) s->busy_until = spipe_priv_seconds() + 32.0 * took;
+        spipe_priv_give_up_cpu();
+    } while (SPIPE_PRIV_LOAD(p->workers.news) == seen && spipe_priv_seconds() < until);
+    spipe_priv_lock(p->sync);
+}
+
+/* Whether a thread may wait awake. Not a caller whose workers do everything: it would take a CPU
+   from them where other programs want the rest. */
+SPIPE_PRIV_RARE int spipe_priv_may_wait_awake(const spipe_priv_pipeline_t *p,
+                                              const spipe_priv_hand_t *h) {
+    const spipe_priv_workers_t *w = &p->workers;
+    if (p->request.desc.blocking) return 0;
+    if (!h->caller || p->provider || p->plan.caller_helps || w->all_cpus) return 1;
+    return w->num_threads == 0 || !spipe_priv_workers_issue(p);
 }
 
 /* Lets the GPU work for a while: sleeps a little or, if asked to, until an event has come. */
@@ -87,8 +93,7 @@ SPIPE_PRIV_RARE void spipe_priv_rest(spipe_priv_pipeline_t *p, spipe_priv_hand_t
     if (w->news != h->seen) return; /* something came while it looked, without the lock */
     if (h->since <= 0.0) h->since = now;
     if (!w->asker && may_ask && asks) w->asker = h->asks = 1;
-    if (!p->request.desc.blocking && now >= p->sync->busy_until &&
-        now - h->since < SPIPE_PRIV_AWAKE_S) {
+    if (spipe_priv_may_wait_awake(p, h) && now - h->since < SPIPE_PRIV_AWAKE_S) {
         spipe_priv_wait_awake(p, h->asks ? 1e-6 : 20e-6);
     } else if ((h->asks && asks) || w->num_threads == 0) {
         spipe_priv_let_work(p, h);
