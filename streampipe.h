@@ -216,7 +216,7 @@ END EXAMPLE
 /* The stamp in structs that a _default function of this version has made. */
 #define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
 
-/* Names of version 0.1 do not compile; the message gives the new name. */
+/* Names of earlier versions do not compile; the message gives the new name. */
 #if defined(__GNUC__) || defined(__clang__)
 #define SPIPE_PRIV_PRAGMA(text)     _Pragma(#text)
 #define SPIPE_PRIV_RENAMED(message) SPIPE_PRIV_PRAGMA(GCC error message)
@@ -226,7 +226,15 @@ END EXAMPLE
 #define spipe_stage_once  SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
 #define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
 #define spipe_enqueue     SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
-#define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
+#define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_SCHEDULE_ZERO_COPY")
+#define SPIPE_ENGINES     SPIPE_PRIV_RENAMED("SPIPE_ENGINES is now SPIPE_SCHEDULE_ENGINES")
+#define SPIPE_SERIAL      SPIPE_PRIV_RENAMED("SPIPE_SERIAL is now SPIPE_SCHEDULE_SERIAL")
+#define SPIPE_ZERO_COPY   SPIPE_PRIV_RENAMED("SPIPE_ZERO_COPY is now SPIPE_SCHEDULE_ZERO_COPY")
+#define SPIPE_DEPTH_FIRST                                                                          \
+    SPIPE_PRIV_RENAMED("SPIPE_DEPTH_FIRST is gone; examples/09_issue_order.cu has it in plain CUDA")
+#define SPIPE_BREADTH_FIRST                                                                        \
+    SPIPE_PRIV_RENAMED(                                                                            \
+        "SPIPE_BREADTH_FIRST is gone; examples/09_issue_order.cu has it in plain CUDA")
 
 /* ---- src/public/api_errors.h ---- */
 /* ---- 2 >>errors ----------------------------------------------------------------------------
@@ -615,10 +623,10 @@ typedef struct spipe_chunk {
     of floats, a pixel of three bytes.
     A buffer that does not exist, or has elements of another size, ends the run with a sentence that
     names the stage and the buffer. So does an input that the stage must not write, if type is not
-    const (in C only with gcc and clang): any input of an elementwise stage, and with
-    SPIPE_ZERO_COPY any pinned input. In C++ the stage then ends by an exception of the library's,
-    which the run catches. In C, and without exceptions, the stage goes on with memory that it may
-    write into. chunk->data[i] is the pointer without these checks.                             */
+    const (in C only with gcc and clang): any input of an elementwise stage, and with zero-copy any
+    pinned input. In C++ the stage then ends by an exception of the library's, which the run
+    catches. In C, and without exceptions, the stage goes on with memory that it may write into.
+    chunk->data[i] is the pointer without these checks.                                         */
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
@@ -707,11 +715,9 @@ enum {
 
 typedef enum spipe_schedule {
     SPIPE_SCHEDULE_AUTO = 0,
-    SPIPE_ENGINES,       /* a stream per direction, two kernel streams in turn, joined by events */
-    SPIPE_SERIAL,        /* one stream, one slot: nothing overlaps; the baseline */
-    SPIPE_DEPTH_FIRST,   /* a stream per slot, chunk by chunk */
-    SPIPE_BREADTH_FIRST, /* a stream per slot, step by step over depth chunks at a time */
-    SPIPE_ZERO_COPY      /* no copies: kernels read and write pinned host memory themselves */
+    SPIPE_SCHEDULE_ENGINES,  /* a stream per direction, two for kernels in turn, joined by events */
+    SPIPE_SCHEDULE_SERIAL,   /* one stream, one slot: nothing overlaps; the baseline */
+    SPIPE_SCHEDULE_ZERO_COPY /* no copies: kernels read and write pinned host memory themselves */
 } spipe_schedule_t;
 
 /* What is done about pageable host arrays. */
@@ -843,9 +849,9 @@ typedef struct spipe_desc {
       - a replayable stage that enqueues other work than in the pipeline's run before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
         padding may differ);
-      - with SPIPE_ZERO_COPY, any stage that writes into a pinned input, which would be changed.
-    A checked run never replays a graph. It uses zero-copy only if desc.schedule is SPIPE_ZERO_COPY,
-    and then on pinned copies of the arrays, so it cannot be captured.                          */
+      - with zero-copy, any stage that writes into a pinned input, which would be changed.
+    A checked run never replays a graph. It uses zero-copy only if desc.schedule asks for it, and
+    then on pinned copies of the arrays, so it cannot be captured.                              */
 
 /*  spipe_desc_default -- an empty description, with every choice left to the library.
     spipe_desc_check -- find the first mistake of a description, without touching the device.
@@ -3193,7 +3199,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS,
                          "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads,
                          SPIPE_MAX_THREADS);
-    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
+    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_SCHEDULE_ZERO_COPY ||
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is out of range");
@@ -3528,7 +3534,7 @@ typedef enum spipe_priv_step {
 
 enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
-    SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
+    SPIPE_PRIV_MAX_PIPELINE_STREAMS = 2 + 2 * SPIPE_MAX_STAGES,
     SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
     SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
@@ -3643,7 +3649,7 @@ typedef struct spipe_priv_streams {
     size_t num_slot_events; /* slots that have events */
     cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
     cudaEvent_t end;        /* end of an enqueued run */
-    cudaEvent_t checkpoints[SPIPE_MAX_DEPTH];              /* 16, or one for each slot */
+    cudaEvent_t checkpoints[SPIPE_MAX_DEPTH]; /* 16; with progress one for each chunk in a slot */
     cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* large arrays last: they */
     cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* are never cleared */
 } spipe_priv_streams_t;
@@ -3689,8 +3695,6 @@ typedef struct spipe_priv_program {
     int one_stream, watched; /* the kind of run it was written for */
     int copies_together;     /* 1 = copies of one direction may go in one call (not in a capture) */
     int turns;               /* 1 = it gives other runs a turn between two chunks */
-    size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
-                                for each, as the end of a chunk says nothing of other slots */
     size_t checkpoint_mask;  /* chunks of a checkpoint - 1, a power of two - 1 */
     spipe_priv_replay_t replay;
 } spipe_priv_program_t;
@@ -4280,11 +4284,12 @@ struct spipe_priv_constness<const T> {
 /* An input as memory that is not const, so that the stage may write into it. */
 SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, size_t size) {
     if (!c->note || !(c->note->never_written & SPIPE_BIT(i))) return c->data[i];
-    return spipe_priv_wrong_buf(c, i, size,
-                                "it takes buffer %d (input) as if to write into it, which an "
-                                "elementwise stage never does, nor any with SPIPE_ZERO_COPY; take "
-                                "const elements, or add the buffer as in/out",
-                                i);
+    return spipe_priv_wrong_buf(
+        c, i, size,
+        "it takes buffer %d (input) as if to write into it, which an "
+        "elementwise stage never does, nor any with SPIPE_SCHEDULE_ZERO_COPY; take "
+        "const elements, or add the buffer as in/out",
+        i);
 }
 
 SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {
@@ -4584,9 +4589,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
                                                         spipe_failure_t *f) {
-    if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
+    if (r->desc.schedule != SPIPE_SCHEDULE_ZERO_COPY || r->facts.map_host_memory)
+        return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotSupported,
-                             "SPIPE_ZERO_COPY needs a device that can map host "
+                             "SPIPE_SCHEDULE_ZERO_COPY needs a device that can map host "
                              "memory; leave schedule to the library");
 }
 
@@ -4639,7 +4645,7 @@ SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
     const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
     const int most = r->desc.num_stages > 1 ? (int)SPIPE_PRIV_ONCE_WHOLE : (int)SPIPE_PRIV_IN_PLACE;
     if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
-    if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
+    if (r->desc.schedule == SPIPE_SCHEDULE_ZERO_COPY) return 1;
     if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
     return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)most;
 }
@@ -4673,7 +4679,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     const int once = spipe_priv_is_once(r), staged = spipe_priv_num_ways(w, plan) > 0;
     double bytes = whole;
     if (r->desc.chunk != SPIPE_AUTO) return r->desc.chunk;
-    if (plan->schedule == SPIPE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
+    if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
@@ -4742,7 +4748,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     size_t depth = spipe_priv_slots_for(r, staging > hosts ? staging : hosts);
     if (depth < least) depth = least;
     depth = depth + depth % 2 < SPIPE_MAX_DEPTH ? depth + depth % 2 : SPIPE_MAX_DEPTH;
-    if (r->desc.schedule == SPIPE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
+    if (r->desc.schedule == SPIPE_SCHEDULE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
     if (asked != SPIPE_AUTO) depth = asked;
     return depth < chunks || r->kept ? depth : chunks;
 }
@@ -4759,8 +4765,8 @@ SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const sp
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
     const double staged = in + out, apart = w->flags & SPIPE_PRIV_IN_TURN ? w->hosted_in : 0.0;
     const double over = in - apart > out ? in : apart + out; /* see spipe_priv_layout_pins */
-    const double pinned = plan->schedule == SPIPE_ZERO_COPY ? staged : over;
-    const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
+    const double pinned = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY ? staged : over;
+    const int in_place = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
     double room = (double)r->facts.memory_bytes / (double)SPIPE_PRIV_MEMORY_SHARE;
     double most = (double)plan->chunk;
@@ -4784,8 +4790,9 @@ SPIPE_PRIV_RARE void spipe_priv_make_plan(const spipe_priv_request_t *r, const s
                                           const spipe_priv_setting_t *found, spipe_plan_t *plan) {
     memset(plan, 0, sizeof *plan);
     plan->count = r->desc.count;
-    plan->schedule = r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : r->desc.schedule;
-    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_ZERO_COPY;
+    plan->schedule =
+        r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_SCHEDULE_ENGINES : r->desc.schedule;
+    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_SCHEDULE_ZERO_COPY;
     plan->staging = spipe_priv_guess_staging(r, w);
     plan->pageable_slots = spipe_priv_no_pins(r);
     plan->chunk = found->chunk > 0 ? found->chunk : spipe_priv_guess_chunk(r, w, plan);
@@ -4803,7 +4810,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
                                                  const spipe_priv_work_t *w,
                                                  const spipe_plan_t *plan) {
     const int whole = plan->chunk >= w->count;
-    const int in_place = plan->schedule == SPIPE_ZERO_COPY;
+    const int in_place = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY;
     if (r->desc.chunk != SPIPE_AUTO) return "as asked";
     if (r->fit.slots > 0) return "as much as fits into the memory that is free";
     if (plan->found) return "found by the runs before";
@@ -4819,7 +4826,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
 SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
                                                     const spipe_plan_t *plan) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
-    if (plan->schedule == SPIPE_ZERO_COPY) {
+    if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY) {
         return "elementwise, on pinned memory: copies take longer";
     }
     return NULL;
@@ -5408,7 +5415,7 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);
-    if (p->plan.schedule != SPIPE_ZERO_COPY) return;
+    if (p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY) return;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;
         c->data[i] = p->request.arrays[i].mapped + c->first * p->request.desc.buffers[i].elem_bytes;
@@ -5431,7 +5438,7 @@ SPIPE_PRIV_RARE int spipe_priv_used_in_place(const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
-    if (plan->schedule != SPIPE_ZERO_COPY || b->halo_before || b->halo_after) return 0;
+    if (plan->schedule != SPIPE_SCHEDULE_ZERO_COPY || b->halo_before || b->halo_after) return 0;
     return b->host && a->type != SPIPE_PRIV_PAGEABLE && a->mapped;
 }
 
@@ -5455,7 +5462,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
-    if (plan->schedule == SPIPE_ZERO_COPY && b->host) {
+    if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && b->host) {
         const int in_place = spipe_priv_used_in_place(r, plan, i) && !spipe_priv_needs_copy(r, i);
         return in_place ? SPIPE_PRIV_PATH_ZERO_COPY : SPIPE_PRIV_PATH_STAGED;
     }
@@ -5487,7 +5494,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
     int i;
-    t->until_done = plan->schedule == SPIPE_ZERO_COPY || r->desc.progress != NULL || shared;
+    t->until_done =
+        plan->schedule == SPIPE_SCHEDULE_ZERO_COPY || r->desc.progress != NULL || shared;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         t->until_done |= r->desc.buffers[i].on_device;
     }
@@ -5527,7 +5535,7 @@ SPIPE_PRIV_RARE int spipe_priv_chain_before(const spipe_priv_route_t *t, const s
 
 SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
                                              const int *order) {
-    const int serial = d->schedule == SPIPE_SERIAL;
+    const int serial = d->schedule == SPIPE_SCHEDULE_SERIAL;
     int continued[SPIPE_MAX_STAGES] = {0}, n;
     t->num_chains = serial;
     for (n = 0; n < d->num_stages; ++n) {
@@ -5623,7 +5631,7 @@ SPIPE_PRIV_RARE int spipe_priv_no_copies(const spipe_priv_request_t *r, const sp
         if (kind == SPIPE_RESIDENT || kind == SPIPE_TEMP) continue;
         copied |= t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
     }
-    return plan->schedule == SPIPE_ZERO_COPY && !copied;
+    return plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && !copied;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
@@ -5643,19 +5651,12 @@ enum {
     SPIPE_PRIV_ON_CHAIN /* plus the number of a chain of stages */
 };
 
-SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
-    return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
-}
-
-/* The stream of one kind of work, for a slot and the parity of its order: all in which schedules
-   differ. */
-SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t number,
-                                                   size_t order, int on) {
+/* The stream of one kind of work, for the parity of a chunk's order. */
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t order,
+                                                   int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
-    const int slot = (int)number;
     const cudaStream_t *streams = p->streams.streams;
     if (p->run.one_stream) return streams[0];
-    if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
     if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of chunks */
     if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
     return streams[2 + 2 * chain + (int)(order & 1)];
@@ -5723,8 +5724,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_events_to_make(const spipe_priv_pipeline_t *p)
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
-    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
-    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
+    if (p->plan.schedule == SPIPE_SCHEDULE_SERIAL) total = 1;
     if (p->run.one_stream && !p->request.kept) total = 1;
     if (s->num == 0 && spipe_priv_may_borrow(p)) {
         s->streams[s->num++] = cudaStreamPerThread;
@@ -5767,10 +5767,9 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
 }
 
 /* How many checkpoint events are made. Making and destroying them takes time, so a one-shot run
-   makes only those that it records; all where each slot has a stream, since a checkpoint is then an
-   event of each. */
+   makes only those that it records. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
-    const int each = spipe_priv_stream_a_slot(&p->plan) || p->request.desc.progress;
+    const int each = p->request.desc.progress != NULL;
     const size_t slots = p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
     const size_t most =
         each && slots > SPIPE_PRIV_CHECKPOINTS ? slots : (size_t)SPIPE_PRIV_CHECKPOINTS;
@@ -5905,7 +5904,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int 
     const spipe_kind_t kind = p->request.desc.buffers[i].kind;
     if (kind == SPIPE_RESIDENT) return 0;
     if (p->request.desc.buffers[i].on_device) return 1;
-    return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
+    return p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
 /* The tickets of a split source lie behind its elements, and their guard, in the slot. */
@@ -5924,7 +5923,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p
 SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *pinned) {
     const size_t elements = p->plan.chunk, guard = p->memory.guard;
-    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
+    const int zero_copy = p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY;
     unsigned char *base = p->memory.pinned;
     size_t in = *pinned, out;
     int pass, i;
@@ -6152,7 +6151,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     SPIPE_TRY(spipe_priv_free_apart(m));
     SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
     m->pinned_alias = m->pinned;
-    if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
+    if (m->pinned && p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
     }
     spipe_priv_layout(p, &device, &pinned);
@@ -6294,7 +6293,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cu
 }
 
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_writers_stream(const spipe_priv_writer_t *w, int on) {
-    return spipe_priv_stream_for(w->p, w->number, w->parity, on);
+    return spipe_priv_stream_for(w->p, w->parity, on);
 }
 
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
@@ -6416,7 +6415,7 @@ SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
 
 /* Whether a slot's order may be even and odd, and that makes a difference. */
 SPIPE_PRIV_RARE size_t spipe_priv_parities(const spipe_priv_pipeline_t *p) {
-    if (p->run.one_stream || spipe_priv_stream_a_slot(&p->plan)) return 1;
+    if (p->run.one_stream) return 1;
     return p->route.host_work || p->plan.depth % 2 != 0 ? 2 : 1;
 }
 
@@ -6429,11 +6428,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
-    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream && !p->route.fills;
-    g->checkpoint_width = 1;
-    if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
-        g->checkpoint_width = p->plan.depth;
-    }
+    g->turns = p->plan.schedule == SPIPE_SCHEDULE_ENGINES && !p->run.one_stream && !p->route.fills;
     g->checkpoint_mask = p->request.desc.progress ? 0 : SPIPE_PRIV_CHECKPOINT_EVERY - 1;
     g->parities = spipe_priv_parities(p);
     for (w.number = 0; w.number < p->plan.depth; ++w.number) {
@@ -6451,7 +6446,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     spipe_priv_program_t *g = &p->program;
     const int one_stream = p->run.one_stream;
     size_t num;
-    if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SERIAL;
+    if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SCHEDULE_SERIAL;
     spipe_priv_write_program(p);
     p->run.one_stream = one_stream;
     num = g->num_ops * g->parities * p->plan.depth; /* all rows have as many operations */
@@ -7245,59 +7240,43 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e);
 }
 
-/* Checkpoints that there are events for at a time: 16 events; or one for each of more slots, where
-   a slot has its own or each chunk is a checkpoint. */
+/* Checkpoints that there are events for at a time: 16, or more slots where each chunk is one. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(const spipe_priv_pipeline_t *p) {
-    const size_t width = p->program.checkpoint_width, depth = p->plan.depth;
-    const int each = width > 1 || p->program.checkpoint_mask == 0;
-    const size_t most = SPIPE_PRIV_CHECKPOINTS;
-    return (each && depth > most ? depth : most) / width;
+    const size_t depth = p->plan.depth, most = SPIPE_PRIV_CHECKPOINTS;
+    return p->program.checkpoint_mask == 0 && depth > most ? depth : most;
 }
 
-/* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
-SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
-    const size_t width = p->program.checkpoint_width;
-    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(p) * width];
+/* The event of a checkpoint: there are events for a few checkpoints, which take turns. */
+SPIPE_PRIV_RARE cudaEvent_t spipe_priv_checkpoint_event(const spipe_priv_pipeline_t *p,
+                                                        size_t number) {
+    return p->streams.checkpoints[number % spipe_priv_num_checkpoints(p)];
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
-    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
-    const size_t number = p->run.at.checkpoints;
-    const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
-    size_t k;
-    for (k = 0; k < width; ++k) {
-        SPIPE_TRY(spipe_priv_complete(p, events[k], (number + (k + 1 == width)) * every));
-    }
+    const size_t every = p->program.checkpoint_mask + 1, number = p->run.at.checkpoints;
+    SPIPE_TRY(spipe_priv_complete(p, spipe_priv_checkpoint_event(p, number), (number + 1) * every));
     ++p->run.at.checkpoints;
     return cudaSuccess;
 }
 
-/* Records the end of some chunks, and keeps the host from running too far ahead of the GPU. Where
-   each slot has a stream, a checkpoint is an event in each. */
+/* Records the end of some chunks, and keeps the host from running too far ahead of the GPU. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t order) {
-    const size_t width = p->program.checkpoint_width;
     const size_t number = order / (p->program.checkpoint_mask + 1);
-    size_t k;
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return cudaSuccess;
     if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(p)) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
-    for (k = 0; k < width; ++k) {
-        const size_t slot = width > 1 ? k : order % p->plan.depth;
-        SPIPE_TRY(cudaEventRecord(spipe_priv_checkpoint_events(p, number)[k],
-                                  spipe_priv_stream_for(p, slot, order, SPIPE_PRIV_ON_OUT)));
-    }
-    return cudaSuccess;
+    return cudaEventRecord(spipe_priv_checkpoint_event(p, number),
+                           spipe_priv_stream_for(p, order, SPIPE_PRIV_ON_OUT));
 }
 
 /* Counts the chunks that are whole by now, if the copies out show that: with progress there is a
    checkpoint for each. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (p->run.at.checkpoints < p->run.at.issued_out) {
-        const size_t number = p->run.at.checkpoints % spipe_priv_num_checkpoints(p);
+        const cudaEvent_t event = spipe_priv_checkpoint_event(p, p->run.at.checkpoints);
         const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
-        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
-            return 1;
+        if (!spipe_priv_reached(cudaEventQuery(event)) && !all_taken) return 1;
         if (spipe_priv_complete_checkpoint(p) != cudaSuccess) return 0;
     }
     return 1;
@@ -8255,68 +8234,47 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
     }
 }
 
-/* Takes the slots that are issued together: one; breadth-first, all that can be, but in a checked
-   run each chunk is looked at alone. Called with the lock held. */
-SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
-                                         spipe_priv_slot_t **all) {
-    const int together = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active;
-    const size_t most = together && !p->request.desc.checked ? p->plan.depth : 1;
-    size_t num = 0;
-    for (; s && num < most; s = spipe_priv_issuable(p)) {
-        if (num > 0 && s->segment != all[0]->segment) break;
-        if (s->state == SPIPE_PRIV_EMPTY) spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLED);
-        s->state = SPIPE_PRIV_ISSUING;
-        if (s->segment == 0) {
-            s->order = p->run.in_turn ? s->order : p->run.at.issued;
-            s->behind = p->run.at.last;
-            p->run.at.last = s;
-            ++p->run.at.issued;
-        }
-        all[num++] = s;
-    }
-    return num;
+/* Takes a slot to issue its next segment. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_begin_issuing(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    if (s->state == SPIPE_PRIV_EMPTY) spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLED);
+    s->state = SPIPE_PRIV_ISSUING;
+    if (s->segment > 0) return;
+    s->order = p->run.in_turn ? s->order : p->run.at.issued;
+    s->behind = p->run.at.last;
+    p->run.at.last = s;
+    ++p->run.at.issued;
 }
 
-/* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
-SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
-                                            size_t num) {
-    const int segment = all[0]->segment;
-    int last = p->route.segments[segment + 1].start, from = p->route.segments[segment].start, i;
+/* Issues a segment's steps for a slot; one that fails stays as it is. */
+SPIPE_PRIV_RARE void spipe_priv_issue_segment(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    const int segment = s->segment;
+    int from = p->route.segments[segment].start, last = p->route.segments[segment + 1].start;
     cudaError_t e;
-    size_t k;
     if (p->pull.active) { /* copies in, then copies out */
         from = segment == 0 ? 0 : p->route.num_steps - 1;
         last = from + (segment == 0 ? p->route.num_steps - 1 : 1);
     }
-    for (k = 0; k < num && p->run.shared && !p->route.fills && segment == 0; ++k) {
-        (void)spipe_priv_ask_chunk(p, all[k]); /* if there is none, the slot is empty again */
+    if (p->run.shared && !p->route.fills && segment == 0) {
+        (void)spipe_priv_ask_chunk(p, s); /* if there is none, the slot is empty again */
     }
-    for (i = num == 1 ? last : from + 1; i <= last; ++i) {
-        for (k = 0; k < num; ++k) {
-            if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk))
-                continue;
-            e = spipe_priv_issue(p, p->program.step_start[num == 1 ? from : i - 1],
-                                 p->program.step_start[i], all[k]);
-            if (e == cudaSuccess || spipe_priv_is_lost(p, all[k]->chunk)) continue;
-            spipe_priv_lock(p->sync);
-            spipe_priv_end_at(p, all[k]->chunk);
-            spipe_priv_unlock(p->sync);
-        }
-    }
+    if (s->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, s->chunk)) return;
+    e = spipe_priv_issue(p, p->program.step_start[from], p->program.step_start[last], s);
+    if (e == cudaSuccess || spipe_priv_is_lost(p, s->chunk)) return;
+    spipe_priv_lock(p->sync);
+    spipe_priv_end_at(p, s->chunk);
+    spipe_priv_unlock(p->sync);
 }
 
 /* Has the role of issuing for a slot. Called with the lock held, which is given back meanwhile. */
 SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
                                           spipe_priv_slot_t *s) {
-    spipe_priv_slot_t *all[SPIPE_MAX_DEPTH];
-    const size_t num = spipe_priv_gather(p, s, all);
-    size_t k;
+    spipe_priv_begin_issuing(p, s);
     p->run.at.issuing = 1;
     ++p->run.at.busy;
     spipe_priv_tell(p); /* another may have to ask CUDA now */
     if (spipe_priv_is_modelled()) {
         spipe_priv_unlock(p->sync);
-        for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
+        spipe_priv_await_model(p, s);
         spipe_priv_lock(p->sync);
     }
     spipe_priv_watch(p, 0);
@@ -8324,30 +8282,16 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
     h->on_device = 1;
     p->run.at.found = h->found;
-    spipe_priv_issue_slots(p, all, num);
+    spipe_priv_issue_segment(p, s);
     spipe_priv_lock(p->sync);
-    for (k = 0; k < num; ++k) {
-        if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk)) continue;
-        spipe_priv_segment_issued(p, all[k]);
+    if (s->state == SPIPE_PRIV_ISSUING && !spipe_priv_is_lost(p, s->chunk)) {
+        spipe_priv_segment_issued(p, s);
     }
     p->run.at.chosen = NULL;
     spipe_priv_watch(p, 1);
     p->run.at.issuing = 0;
     --p->run.at.busy;
     spipe_priv_tell(p);
-}
-
-/* On a modelled clock, breadth-first: whether all slots are filled that are issued together. */
-SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
-    const int all = p->plan.schedule == SPIPE_BREADTH_FIRST;
-    size_t k;
-    for (k = 0; k < p->plan.depth && all; ++k) {
-        const spipe_priv_slot_t *s = &p->memory.slots[k];
-        if (s->state == SPIPE_PRIV_FILLED) continue;
-        if (s->state == SPIPE_PRIV_FILLING) return 0;
-        if (spipe_priv_has_next(p) && (s->state != SPIPE_PRIV_EMPTY || p->route.fills)) return 0;
-    }
-    return 1;
 }
 
 /* What a slot that may be issued next waits for on a modelled clock. 0: it is not one of those. */
@@ -8359,7 +8303,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     *number = SIZE_MAX; /* nothing */
     if (s->state != SPIPE_PRIV_EMPTY && !spipe_priv_is_taken(p, s)) return 0;
     if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
-        if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
+        if (s != &p->memory.slots[order % depth]) return 0;
         if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
         if (p->route.fills)
             *number = spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order);
@@ -8580,7 +8524,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
     }
     if (!reached) return cudaSuccess;
     if (!s->sync_event) SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
-    if (p->run.one_stream || (p->plan.schedule == SPIPE_ENGINES && copies_in)) num = 1;
+    if (p->run.one_stream || (p->plan.schedule == SPIPE_SCHEDULE_ENGINES && copies_in)) num = 1;
     before = spipe_priv_model_pause(1);
     e = spipe_priv_wait_default(s, host_work ? 0 : num);
     (void)spipe_priv_model_pause(before);
@@ -8604,7 +8548,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     run->full_chunks = run->endless ? 0 : d->count / size;
     run->num_chunks = run->full_chunks + (d->count % size != 0);
     if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
-    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
+    run->one_stream = p->plan.schedule == SPIPE_SCHEDULE_SERIAL;
     if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
         run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
@@ -8717,26 +8661,9 @@ SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order)
     if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
 }
 
-/* Step by step over depth chunks at a time. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
-    const size_t depth = p->plan.depth;
-    size_t at, k;
-    int i;
-    for (at = 0; at < p->run.at.end; at += depth) {
-        for (i = 0; i < p->route.num_steps; ++i) {
-            for (k = at; k < at + depth; ++k) {
-                if (i == 0) spipe_priv_stop_at(p, k);
-                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
-            }
-        }
-    }
-    return cudaSuccess;
-}
-
 /* All chunks of a run without host work. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
     size_t order;
-    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
     for (order = 0; order < p->run.at.end; ++order) {
         SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
         spipe_priv_stop_at(p, order + 1);
@@ -8984,7 +8911,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
     const size_t chunk = spipe_priv_chunk_of(w, bytes);
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.reads_pages;
     if (p->request.desc.chunk != SPIPE_AUTO || direct) return 0;
-    if (p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) return 0;
     if (2.0 * bytes < (double)SPIPE_PRIV_LEAST_CHUNK) return 0;
     return chunk == p->plan.chunk ? 0 : chunk;
 }
@@ -9153,7 +9080,7 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     spipe_priv_request_t *r = &p->request;
     const int copy = p->plan.staging == SPIPE_STAGING_COPY;
     const int asked = copy && r->desc.staging == SPIPE_STAGING_COPY;
-    if (p->memory.refused == 0 || asked || p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (p->memory.refused == 0 || asked || p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) return 0;
     if (spipe_priv_no_pins(r)) return 0;
     ++r->pin_refusals;
     r->pin_limit = spipe_priv_no_pins(r) ? 0 : p->memory.refused / 2;
@@ -9283,9 +9210,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_setting(spipe_priv_pipeline_t *p) 
 /* ---- 11 report -----------------------------------------------------------------------------
    What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
-    static const char *const names[] = {"auto",        "engines",       "serial",
-                                        "depth-first", "breadth-first", "zero-copy"};
-    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_ZERO_COPY ? (int)schedule : 0];
+    static const char *const names[] = {"auto", "engines", "serial", "zero-copy"};
+    return names[schedule >= SPIPE_SCHEDULE_ENGINES && schedule <= SPIPE_SCHEDULE_ZERO_COPY
+                     ? (int)schedule
+                     : 0];
 }
 
 /* What overlapped, for a schedule that the library chose. */
@@ -9978,8 +9906,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
     const int last = p->route.num_steps;
     const size_t chunk = p->pull.released;
     spipe_priv_slot_t *slot = spipe_priv_held(p, chunk);
-    const cudaStream_t out =
-        spipe_priv_stream_for(p, (size_t)slot->view.slot, slot->order, SPIPE_PRIV_ON_OUT);
+    const cudaStream_t out = spipe_priv_stream_for(p, slot->order, SPIPE_PRIV_ON_OUT);
     SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
     SPIPE_TRY(cudaStreamWaitEvent(out, p->streams.sync_event, 0));
     if (p->run.states) {

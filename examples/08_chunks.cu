@@ -61,14 +61,14 @@ int main(void) {
 
     spipe_desc_t d = spipe_desc_default();
     d.count = d.chunk = N_ELEMENTS;
-    d.schedule = SPIPE_SERIAL;
+    d.schedule = SPIPE_SCHEDULE_SERIAL;
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
     spipe_add_stage(&d, "busy", ex_busy_stage, &steps);
     const double serial = run_ms(&d, y, steps, &right);
     printf("one after the other: %.3f ms, so T = %.3f ms\n", serial, serial / 3);
     printf("      N   " EX_TIMES "   model      faster by   model\n");
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     for (size_t n = 1; n <= MOST_CHUNKS; n *= 2) {
         d.chunk = (N_ELEMENTS + n - 1) / n; /* rounded up: the last chunk is the shorter one */
         const double ms = run_ms(&d, y, steps, &right), model = model_ms(serial, (double)n);

@@ -24,53 +24,84 @@ enum {
     TRIES = EX_HOSTCUDA ? 1 : 5
 };
 
-/* Milliseconds of the last of some runs, the first warm up; -1 if a result is wrong. */
-static double run_ms(spipe_schedule_t schedule, const unsigned *x, unsigned *y, unsigned *steps) {
-    spipe_pipeline_t *p;
-    spipe_desc_t d = spipe_desc_default();
-    double ms = 0;
-    d.count = N;
-    d.chunk = N / CHUNKS;
-    d.depth = schedule == SPIPE_SERIAL ? 1 : CHUNKS;
-    d.schedule = schedule;
-    spipe_add_input(&d, x, sizeof *x);
-    spipe_add_output(&d, y, sizeof *y);
-    spipe_add_stage(&d, "busy", ex_busy_stage, steps);
-    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    for (int k = 0; k < TRIES && ms >= 0; ++k) {
-        memset(y, 0, BYTES);
-        const double start = ex_now_ms();
-        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
-        ms = ex_now_ms() - start;
-        if (!ex_busy_right(y, *steps, N)) ms = -1;
+static const int IN = 0, OUT = 2; /* steps of a chunk; 1 is the kernel */
+
+typedef struct work {
+    unsigned *x, *y, *dev_x, *dev_y, steps;
+    cudaStream_t streams[CHUNKS];
+    cudaEvent_t step_done[CHUNKS];
+} work_t;
+
+static cudaError_t issue(const work_t *w, int step, int chunk, cudaStream_t s) {
+    const size_t n = N / CHUNKS, at = (size_t)chunk * n;
+    if (step == IN)
+        return cudaMemcpyAsync(w->dev_x + at, w->x + at, n * 4, cudaMemcpyHostToDevice, s);
+    if (step == OUT)
+        return cudaMemcpyAsync(w->y + at, w->dev_y + at, n * 4, cudaMemcpyDeviceToHost, s);
+    return ex_busy(w->dev_y + at, w->dev_x + at, w->steps, n, s);
+}
+
+static void serial(const work_t *w) {
+    for (int k = 0; k < 3 * CHUNKS; ++k) SPIPE_CHECK(issue(w, k % 3, k / 3, w->streams[0]));
+}
+
+static void depth_first(const work_t *w) { /* a stream for each chunk */
+    for (int k = 0; k < 3 * CHUNKS; ++k) SPIPE_CHECK(issue(w, k % 3, k / 3, w->streams[k / 3]));
+}
+
+static void breadth_first(const work_t *w) {
+    for (int k = 0; k < 3 * CHUNKS; ++k) {
+        SPIPE_CHECK(issue(w, k / CHUNKS, k % CHUNKS, w->streams[k % CHUNKS]));
     }
-    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
+static void engines(const work_t *w) { /* a stream for each step, joined by events */
+    for (int k = 0; k < 3 * CHUNKS; ++k) {
+        const int step = k % 3;
+        if (step > IN) SPIPE_CHECK(cudaStreamWaitEvent(w->streams[step], w->step_done[k / 3], 0));
+        SPIPE_CHECK(issue(w, step, k / 3, w->streams[step]));
+        if (step < OUT) SPIPE_CHECK(cudaEventRecord(w->step_done[k / 3], w->streams[step]));
+    }
+}
+
+/* Milliseconds of the last of some runs, the first warm up; -1 if a result is wrong. */
+static double run_ms(const work_t *w, void (*order)(const work_t *)) {
+    double ms = 0;
+    for (int k = 0; k < TRIES && ms >= 0; ++k) {
+        memset(w->y, 0, BYTES);
+        const double start = ex_now_ms();
+        order(w);
+        SPIPE_CHECK(cudaDeviceSynchronize());
+        ms = ex_now_ms() - start;
+        if (!ex_busy_right(w->y, w->steps, N)) ms = -1;
+    }
     return ms;
 }
 
 static int compare(void) {
-    static const spipe_schedule_t orders[] = {SPIPE_SERIAL, SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST,
-                                              SPIPE_ENGINES};
+    void (*const orders[])(const work_t *) = {serial, depth_first, breadth_first, engines};
     spipe_device_t gpu;
-    unsigned *x, *y, *dev;
+    work_t w;
     double ms[4];
     int right = 1;
     SPIPE_CHECK(spipe_device_get(&gpu, -1));
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, BYTES));
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, BYTES));
-    SPIPE_CHECK(cudaMalloc((void **)&dev, BYTES));
-    ex_fill(x, N);
-    unsigned steps = ex_busy_steps(dev, N, ex_copy_ms(dev, x, BYTES));
-    SPIPE_CHECK(cudaFree(dev));
+    for (unsigned **p : {&w.x, &w.y}) SPIPE_CHECK(spipe_pinned_alloc((void **)p, BYTES));
+    for (unsigned **p : {&w.dev_x, &w.dev_y}) SPIPE_CHECK(cudaMalloc((void **)p, BYTES));
+    for (cudaStream_t &s : w.streams) SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
+    for (cudaEvent_t &e : w.step_done) SPIPE_CHECK(cudaEventCreate(&e));
+    ex_fill(w.x, N);
+    w.steps = ex_busy_steps(w.dev_x, N, ex_copy_ms(w.dev_x, w.x, BYTES));
     for (int k = 0; k < 4; ++k) {
-        ms[k] = run_ms(orders[k], x, y, &steps);
+        ms[k] = run_ms(&w, orders[k]);
         right &= ms[k] >= 0;
     }
     printf("    %-26s %d copy engine%s  %8.3f ms %7.2f x %7.2f x %7.2f x\n", gpu.name,
            gpu.copy_engines, gpu.copy_engines == 1 ? " " : "s", ms[0], ms[0] / ms[1], ms[0] / ms[2],
            ms[0] / ms[3]);
-    SPIPE_CHECK(spipe_pinned_free(y));
-    SPIPE_CHECK(spipe_pinned_free(x));
+    for (cudaEvent_t e : w.step_done) SPIPE_CHECK(cudaEventDestroy(e));
+    for (cudaStream_t s : w.streams) SPIPE_CHECK(cudaStreamDestroy(s));
+    for (unsigned *p : {w.dev_x, w.dev_y}) SPIPE_CHECK(cudaFree(p));
+    for (unsigned *p : {w.x, w.y}) SPIPE_CHECK(spipe_pinned_free(p));
     return right;
 }
 

@@ -107,7 +107,7 @@ int main(void) {
     hostcuda_kernel_time(product_kernel, 20e3, 0); /* ns, as for a larger batch */
 #endif
     printf("%d requests in batches of %d, product by %s\n", REQUESTS, BATCH, PRODUCT_BY);
-    infer(&m, SPIPE_SERIAL, stream, "batch after batch");
+    infer(&m, SPIPE_SCHEDULE_SERIAL, stream, "batch after batch");
     wrong = count_wrong(&m);
     infer(&m, SPIPE_SCHEDULE_AUTO, stream, "pipelined");
     wrong += count_wrong(&m);

@@ -105,10 +105,10 @@ int main(void) {
 #if EX_HOSTCUDA /* a thread does all pixels of a patch, so kernels are long */
     hostcuda_kernel_time(score_kernel, 30e3, 0);
 #endif
-    j.asked[4] = 0.03f;          /* red, by Lab, ... */
-    j.asked[12] = -2.0f;         /* ... and not far from the centre */
-    (void)run(&j, SPIPE_SERIAL); /* loads the kernels */
-    const spipe_report_t row = run(&j, SPIPE_SERIAL);
+    j.asked[4] = 0.03f;                   /* red, by Lab, ... */
+    j.asked[12] = -2.0f;                  /* ... and not far from the centre */
+    (void)run(&j, SPIPE_SCHEDULE_SERIAL); /* loads the kernels */
+    const spipe_report_t row = run(&j, SPIPE_SCHEDULE_SERIAL);
     wrong = count_wrong(&j);
     const spipe_report_t graph = run(&j, SPIPE_SCHEDULE_AUTO);
     wrong += count_wrong(&j);

@@ -49,8 +49,8 @@ END EXAMPLE
                   instead if no CUDA call works any more in this process, if a source or sink itself
                   failed, if there are sources or sinks as well as buffers to reduce, or if what a
                   chunk was made from may be written over already: by an in/out array, by an output
-                  in the same memory as an input, or by a stage that gets any input under
-                  SPIPE_ZERO_COPY. The report then says which chunk failed and what is complete.
+                  in the same memory as an input, or by a stage that gets any input with zero-copy.
+                  The report then says which chunk failed and what is complete.
       Timeline    Only runs on one GPU fill it.
       Resources   For a run on several GPUs desc.resources must come from
                   spipe_devices_resources_create; then nothing is set up or freed for a run. A run
@@ -1054,7 +1054,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     if (t->d.threads != SPIPE_AUTO && t->d.threads > 0) {
         t->d.threads = t->d.threads > n ? t->d.threads / n : 1;
     }
-    if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_ENGINES;
+    if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_SCHEDULE_ENGINES;
     memset(&r, 0, sizeof r);
     memset(&shared, 0, sizeof shared);
     shared.next_chunk = spipe_priv_team_next;
@@ -1123,7 +1123,7 @@ SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
     const uintptr_t at = (uintptr_t)b->host;
     int j;
     if (!spipe_priv_goes_in(b)) return 0;
-    if (b->kind == SPIPE_INOUT || d->schedule == SPIPE_ZERO_COPY) return 1;
+    if (b->kind == SPIPE_INOUT || d->schedule == SPIPE_SCHEDULE_ZERO_COPY) return 1;
     for (j = 0; j < d->num_buffers && b->host; ++j) {
         const spipe_buffer_desc_t *o = &d->buffers[j];
         const uintptr_t to = (uintptr_t)o->host;

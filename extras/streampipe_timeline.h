@@ -156,7 +156,7 @@ typedef enum spipe_cause {
     SPIPE_CAUSE_CONNECTIONS = 512,      /* more streams than hardware connections */
     SPIPE_CAUSE_LAUNCH_BLOCKING = 1024, /* CUDA_LAUNCH_BLOCKING is set */
     SPIPE_CAUSE_WATCHED = 2048,         /* a profiler or sanitizer is attached */
-    SPIPE_CAUSE_SERIAL = 4096,          /* SPIPE_SERIAL or a checked run was asked for */
+    SPIPE_CAUSE_SERIAL = 4096,          /* SPIPE_SCHEDULE_SERIAL or a checked run was asked for */
     SPIPE_CAUSE_HOST_WORK = 8192        /* host stages, sources or sinks take longest */
 } spipe_cause_t;
 
@@ -761,17 +761,17 @@ SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_priv_
                              "a profiler or sanitizer is attached and may serialise the work: "
                              "measure without it");
     }
-    if (p->request.desc.checked || (p->plan.schedule == SPIPE_SERIAL && p->run.num_chunks > 1)) {
+    if (p->request.desc.checked ||
+        (p->plan.schedule == SPIPE_SCHEDULE_SERIAL && p->run.num_chunks > 1)) {
         spipe_priv_add_cause(
             r, SPIPE_CAUSE_SERIAL, "%s was requested, so nothing overlaps: remove it",
-            p->request.desc.checked ? "a checked run" : "the schedule SPIPE_SERIAL");
+            p->request.desc.checked ? "a checked run" : "the schedule SPIPE_SCHEDULE_SERIAL");
     }
     if ((size_t)p->streams.num > connections) {
         spipe_priv_add_cause(
             r, SPIPE_CAUSE_CONNECTIONS,
             "%d streams share %zu hardware connections, so some wait for each other: use fewer "
-            "streams (SPIPE_ENGINES, fewer parallel stages), or set CUDA_DEVICE_MAX_CONNECTIONS "
-            "before the program starts",
+            "parallel stages, or set CUDA_DEVICE_MAX_CONNECTIONS before the program starts",
             p->streams.num, connections);
     }
     if (p->request.facts.copy_engines < 2 && p->run.moved[0] > 0 && p->run.moved[1] > 0) {

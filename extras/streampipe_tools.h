@@ -161,9 +161,7 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
                           f->driver_version % 1000 / 10, f->runtime_version / 1000,
                           f->runtime_version % 1000 / 10);
     spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, f->copy_engines >= 2,
-                          "none on this device; copy all input before all output "
-                          "(SPIPE_BREADTH_FIRST), and copy less",
-                          "%d copy engine%s", f->copy_engines,
+                          "none on this device; copy less", "%d copy engine%s", f->copy_engines,
                           f->copy_engines >= 2 ? "s: both directions can run at once"
                                                : ": one direction at a time");
     spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, f->concurrent_kernels != 0,
@@ -175,7 +173,8 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
                           "stream priorities %d .. %d (of kernels; copies have none)",
                           f->priority_least, f->priority_greatest);
     spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, !f->integrated,
-                          "do without copies: SPIPE_ZERO_COPY on pinned memory", "%s", memory);
+                          "do without copies: SPIPE_SCHEDULE_ZERO_COPY on pinned memory", "%s",
+                          memory);
 }
 
 /* Reports environment variables that serialise work. */
@@ -377,8 +376,8 @@ SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int retur
         "%.0f %% of the shorter is hidden",
         bytes / c->in_ms, bytes / c->out_ms, bytes / c->both_ms, 100.0 * c->copies_overlap);
     spipe_priv_doctor_say(doc, SPIPE_FIND_ISSUE_ORDER, c->order_overlap >= 0.5,
-                          "issue each step for all chunks before the next step "
-                          "(SPIPE_BREADTH_FIRST): streams share a hardware queue or a copy engine",
+                          "issue each step for all chunks before the next step, as lesson 9 does: "
+                          "streams share a hardware queue or a copy engine",
                           "order of issue: a copy issued after one that is not ready %s",
                           c->order_overlap >= 0.5 ? "does not wait for it" : "waits for it");
 }

@@ -58,7 +58,7 @@ static inline int pipe_few_pins(void) { return getenv("PIPE_FEW_PINS") != NULL; 
    library then, which must do without; 0 = that is not what went wrong. */
 static inline int pipe_leave_open(spipe_desc_t *d, cudaError_t e, const spipe_failure_t *f) {
     static int told;
-    const int zero_copy = d->schedule == SPIPE_ZERO_COPY;
+    const int zero_copy = d->schedule == SPIPE_SCHEDULE_ZERO_COPY;
     if (e != cudaErrorMemoryAllocation || !pipe_few_pins()) return 0;
     if (!strstr(f->message, "pinned host") || !strstr(f->message, "to the library")) return 0;
     if (d->staging != SPIPE_STAGING_COPY && !zero_copy) return 0;

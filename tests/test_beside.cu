@@ -66,7 +66,7 @@ static void run_beside(spipe_resources_t *r) {
         d->priority = beside.priority;
         d->count = 1;
         d->threads = 0;
-        d->schedule = SPIPE_ENGINES;
+        d->schedule = SPIPE_SCHEDULE_ENGINES;
         spipe_add_input(d, &beside.few[0], 4);
         spipe_add_output(d, &beside.few[1], 4);
         spipe_add_stage(d, "nest", nest, d);
@@ -302,7 +302,7 @@ static part_t begin_part(void) {
     p.d = spipe_desc_default();
     p.d.resources = p.r;
     p.d.count = COUNT;
-    p.d.schedule = SPIPE_ENGINES;
+    p.d.schedule = SPIPE_SCHEDULE_ENGINES;
     spipe_add_input(&p.d, p.x, sizeof *p.x);
     spipe_add_output(&p.d, p.y, sizeof *p.y);
     return p;

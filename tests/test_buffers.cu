@@ -2,8 +2,8 @@
     source, sink, halo. Each against a serial result, element by element. */
 #include "pipe_common.h"
 
-static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                             SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL,
+                                             SPIPE_SCHEDULE_ZERO_COPY};
 
 enum {
     NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules)
@@ -174,9 +174,12 @@ static void test_streams(void) {
         tap_ok(good, "a source is read to its end and a sink gets all of it in order, %s",
                spipe_schedule_name(schedules[s]));
     }
-    tap_ok(stream_is_right(1234, 4, 100, 10, 1234, SPIPE_ENGINES, 2), "a source with a count");
-    tap_ok(stream_is_right(0, 4, 100, 10, SPIPE_AUTO, SPIPE_ENGINES, 2), "an empty source");
-    tap_ok(stream_is_right(3, 4000, 1, 1, SPIPE_AUTO, SPIPE_ENGINES, 2), "a source of records");
+    tap_ok(stream_is_right(1234, 4, 100, 10, 1234, SPIPE_SCHEDULE_ENGINES, 2),
+           "a source with a count");
+    tap_ok(stream_is_right(0, 4, 100, 10, SPIPE_AUTO, SPIPE_SCHEDULE_ENGINES, 2),
+           "an empty source");
+    tap_ok(stream_is_right(3, 4000, 1, 1, SPIPE_AUTO, SPIPE_SCHEDULE_ENGINES, 2),
+           "a source of records");
 }
 
 static void test_short_source(void) {
@@ -299,7 +302,8 @@ int main(void) {
         for (m = 0; m < PIPE_NUM_MEMORIES; ++m) {
             test_inout(schedules[s], m);
             test_resident(schedules[s], m, 20011, 2048);
-            if (schedules[s] != SPIPE_SERIAL && schedules[s] != SPIPE_ENGINES) continue;
+            if (schedules[s] != SPIPE_SCHEDULE_SERIAL && schedules[s] != SPIPE_SCHEDULE_ENGINES)
+                continue;
             /* with 32 bits a buffer has less than 4 MiB */
             const size_t bytes = m == PIPE_PINNED ? (4 << 20) - 64 : 2048;
             test_resident(schedules[s], m, 600, bytes); /* one chunk, so one stream */

@@ -170,9 +170,9 @@ static void test_devices(void) {
         tap_skip("a stage may leave another device current", "there is one GPU");
         return;
     }
-    test_device(PIPE_PAGEABLE, CHUNK, SPIPE_ENGINES);
-    test_device(PIPE_PINNED, CHUNK, SPIPE_BREADTH_FIRST);
-    test_device(PIPE_PINNED, CHUNK, SPIPE_ZERO_COPY);
+    test_device(PIPE_PAGEABLE, CHUNK, SPIPE_SCHEDULE_ENGINES);
+    test_device(PIPE_PINNED, CHUNK, SPIPE_SCHEDULE_ENGINES);
+    test_device(PIPE_PINNED, CHUNK, SPIPE_SCHEDULE_ZERO_COPY);
     test_device(PIPE_PAGEABLE, SPIPE_AUTO, SPIPE_SCHEDULE_AUTO);
 }
 

@@ -64,7 +64,7 @@ static spipe_desc_t describe(world_t *w, way_t way) {
     d.count = N;
     d.chunk = way == REPLAYED || way == ZERO_COPY ? SPIPE_AUTO : (size_t)CHUNK;
     if (way == ON_RESOURCES) d.resources = w->resources;
-    if (way == ZERO_COPY || way == CHECKED_ZERO_COPY) d.schedule = SPIPE_ZERO_COPY;
+    if (way == ZERO_COPY || way == CHECKED_ZERO_COPY) d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
     d.checked = way == CHECKED_ZERO_COPY;
     if (way == TWICE_ONE_GPU) {
         const int list[] = {0, 0};

@@ -134,7 +134,7 @@ static void test_promise(void) {
         if (!in_place) spipe_stage_elementwise(&d, 0);
         memset(y[1], 0, N * sizeof(float));
         SPIPE_CHECK_RUN(&d, &r);
-        zero_copy |= r.schedule == SPIPE_ZERO_COPY;
+        zero_copy |= r.schedule == SPIPE_SCHEDULE_ZERO_COPY;
         for (i = 0; i < N; ++i) wrong += y[1][i] != 2.0f * x[0][i] || x[1][i] != x[0][i];
         memcpy(x[1], x[0], N * sizeof(float));
     }

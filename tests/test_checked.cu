@@ -64,8 +64,8 @@ typedef struct world {
 static void world_new(world_t *w, spipe_schedule_t schedule, int with_host) {
     static const wrong_t none = {0, -1, 0, NULL, 0};
     size_t i;
-    w->x = schedule == SPIPE_ZERO_COPY ? pinned_x : w->pageable_x;
-    w->y = schedule == SPIPE_ZERO_COPY ? pinned_y : w->pageable_y;
+    w->x = schedule == SPIPE_SCHEDULE_ZERO_COPY ? pinned_x : w->pageable_x;
+    w->y = schedule == SPIPE_SCHEDULE_ZERO_COPY ? pinned_y : w->pageable_y;
     w->device = w->host = none;
     for (i = 0; i < N; ++i) w->x[i] = (unsigned char)(i * 7);
     memset(w->y, 0xEE, N);
@@ -146,7 +146,7 @@ static void test_past(spipe_schedule_t schedule) {
         /* a tool sees what is past device memory by itself, and stops the kernel or the program */
         const int tool = SPIPE_PRIV_ASAN || pipe_sanitized();
         cudaError_t e;
-        if (tool && (schedule != SPIPE_ZERO_COPY || c->buffer > 1)) continue;
+        if (tool && (schedule != SPIPE_SCHEDULE_ZERO_COPY || c->buffer > 1)) continue;
         world_new(&w, schedule, 0);
         w.device.buffer = c->buffer;
         w.device.at = c->at;
@@ -561,7 +561,7 @@ static void test_apart(void) {
     long before, calls;
     int good;
     world_t w;
-    world_new(&w, SPIPE_ENGINES, 1);
+    world_new(&w, SPIPE_SCHEDULE_ENGINES, 1);
     w.d.depth = 3;
     if (!was) setenv(name, "test", 1);
     before = hostcuda_calls("cudaMalloc");
@@ -576,8 +576,8 @@ static void test_apart(void) {
 #endif
 
 int main(void) {
-    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL,
+                                                 SPIPE_SCHEDULE_ZERO_COPY};
     unsigned char *table;
     size_t s;
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_x, N));

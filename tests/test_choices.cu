@@ -115,16 +115,17 @@ static spipe_schedule_t chosen_for(int once, int memory, size_t count, int two_s
 
 static void test_in_place(void) {
     const size_t small = 100003;
-    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 0) == SPIPE_ZERO_COPY,
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 0) == SPIPE_SCHEDULE_ZERO_COPY,
            "a small total in pinned memory is worked on in place by an elementwise stage");
-    tap_ok(chosen_for(0, PIPE_PINNED, small, 0, 0) == SPIPE_ENGINES, "not by another");
-    tap_ok(chosen_for(1, PIPE_PAGEABLE, small, 0, 0) == SPIPE_ENGINES, "not in pageable memory");
-    tap_ok(chosen_for(0, PIPE_PINNED, small, 1, 0) == SPIPE_ENGINES,
+    tap_ok(chosen_for(0, PIPE_PINNED, small, 0, 0) == SPIPE_SCHEDULE_ENGINES, "not by another");
+    tap_ok(chosen_for(1, PIPE_PAGEABLE, small, 0, 0) == SPIPE_SCHEDULE_ENGINES,
+           "not in pageable memory");
+    tap_ok(chosen_for(0, PIPE_PINNED, small, 1, 0) == SPIPE_SCHEDULE_ENGINES,
            "not if one of two stages is not elementwise");
-    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 1) == SPIPE_ENGINES, "not with a halo");
-    tap_ok(chosen_for(1, PIPE_PINNED, (size_t)40 << 20, 0, 0) == SPIPE_ENGINES,
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 1) == SPIPE_SCHEDULE_ENGINES, "not with a halo");
+    tap_ok(chosen_for(1, PIPE_PINNED, (size_t)40 << 20, 0, 0) == SPIPE_SCHEDULE_ENGINES,
            "not a large total: copies on both engines are faster");
-    tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_ZERO_COPY, "one element");
+    tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_SCHEDULE_ZERO_COPY, "one element");
 }
 
 /* Runs in place, asked for: once or kept. Two stages hand each other a buffer on the device. */
@@ -137,7 +138,7 @@ static void test_runs_in_place(size_t bytes, int kept, int stages) {
     size_t wrong = 0, most, i;
     int k;
     d.count = bytes;
-    d.schedule = SPIPE_ZERO_COPY;
+    d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     if (stages > 1) spipe_add_temp(&d, 1);
@@ -158,7 +159,8 @@ static void test_runs_in_place(size_t bytes, int kept, int stages) {
             wrong += y.at[i] != (stages > 1 ? pipe_mix(v, i) : v);
         }
         most = stages > 1 ? r.chunk * r.depth + 512 * r.depth : 0;
-        wrong += !pipe_guard_whole(y) + (r.schedule != SPIPE_ZERO_COPY) + (r.device_bytes > most);
+        wrong += !pipe_guard_whole(y) + (r.schedule != SPIPE_SCHEDULE_ZERO_COPY) +
+                 (r.device_bytes > most);
     }
     if (kept) SPIPE_CHECK(spipe_pipeline_destroy(p));
     tap_ok(wrong == 0, "%zu bytes in place, %s, %d stages: %s", bytes, kept ? "kept" : "once",
@@ -202,8 +204,6 @@ static const setting_t settings[] = {
     {"pinned, elementwise", PIPE_PINNED, 1, 0, ANY},
     {"pinned, replayable", PIPE_PINNED, 0, 1, ANY},
     {"pinned, small chunks", PIPE_PINNED, 0, 0, 100, SPIPE_AUTO, SPIPE_AUTO, SPIPE_SCHEDULE_AUTO,
-     SPIPE_STAGING_AUTO},
-    {"pinned, depth-first", PIPE_PINNED, 0, 0, 5000, 3, SPIPE_AUTO, SPIPE_DEPTH_FIRST,
      SPIPE_STAGING_AUTO},
     {"pageable", PIPE_PAGEABLE, 0, 0, ANY},
     {"pageable, staged", PIPE_PAGEABLE, 0, 0, 5000, SPIPE_AUTO, 2, SPIPE_SCHEDULE_AUTO,
@@ -382,7 +382,7 @@ typedef struct lazy {
 
 static cudaError_t lazy_stage(const spipe_chunk_t *c, void *user) {
     const lazy_t *s = (const lazy_t *)user;
-    const int in_place = *s->p && spipe_pipeline_plan(*s->p)->schedule == SPIPE_ZERO_COPY;
+    const int in_place = *s->p && spipe_pipeline_plan(*s->p)->schedule == SPIPE_SCHEDULE_ZERO_COPY;
     const double mib = (double)c->count / 1048576.0;
     const double ms = s->call_ms + mib * s->mib_ms + (in_place ? s->in_place_ms : 0.0);
     (void)pass(1e-3 * ms);

@@ -154,8 +154,7 @@ static int in_child(spipe_schedule_t schedule, size_t depth, int progress) {
 }
 
 int main(void) {
-    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST, SPIPE_SERIAL};
+    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL};
     static const size_t depths[] = {2, 3, 4, 16};
     size_t s, k;
     if (pipe_sanitized()) {

@@ -66,9 +66,7 @@ static void test_arrays(void) {
             d.chunk = chunk;
             d.threads = k % 3 == 1 ? 0 : 4;
             if (k % 3 == 0) d.threads = SPIPE_AUTO;
-            if (k / 28 == 1) d.schedule = SPIPE_DEPTH_FIRST;
-            if (k / 28 == 2) d.schedule = SPIPE_BREADTH_FIRST;
-            if (k % 5 == 4) d.schedule = SPIPE_ZERO_COPY;
+            if (k % 5 == 4) d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
             if (k % 4 == 3) d.staging = SPIPE_STAGING_REGISTER;
             spipe_add_input(&d, x.at, 3);
             spipe_add_output(&d, y.at, 3);
@@ -142,7 +140,7 @@ static void test_wide_halo(void) {
         spipe_desc_t d = spipe_desc_default();
         d.count = counts[k % 6];
         d.staging = (spipe_staging_t)(k / 6 % 4);
-        if (k / 24 > 0) d.schedule = (spipe_schedule_t)(SPIPE_ENGINES + k / 24);
+        if (k / 24 > 0) d.schedule = (spipe_schedule_t)(SPIPE_SCHEDULE_ENGINES + k / 24 % 3);
         for (size_t i = 0; i < sizeof x; ++i) x[i] = (unsigned char)(i * i / 7);
         memset(y, 0xEE, sizeof y);
         spipe_set_halo(&d, spipe_add_input(&d, x, 1), 300, 200, SPIPE_EDGE_CLAMP);
@@ -538,7 +536,7 @@ static void test_no_stand_in(void) {
 /* The first stage works in place on what a source gave; the second fails once. The slot, which
    another GPU would be given, has then been written under zero-copy. */
 static void test_written_source(spipe_schedule_t schedule) {
-    const int zero_copy = schedule == SPIPE_ZERO_COPY;
+    const int zero_copy = schedule == SPIPE_SCHEDULE_ZERO_COPY;
     pipe_mix_args_t in_place = {0, 0, 1};
     trap_t t;
     spipe_report_t r;
@@ -595,7 +593,7 @@ static void test_written_input(int zero_copy) {
         memcpy(x.at, was.at, x.bytes);
         describe_trap(&d, x, to, &t, 0);
         if (zero_copy) {
-            d.schedule = SPIPE_ZERO_COPY;
+            d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
             d.stages[d.num_stages] = d.stages[0]; /* goes last, after one that writes its input */
             ++d.num_stages;
             d.stages[0].name = "in place";
@@ -1052,8 +1050,8 @@ int main(void) {
     test_stand_in(PIPE_PINNED);
     test_stand_in(PIPE_PAGEABLE);
     test_no_stand_in();
-    test_written_source(SPIPE_ENGINES);
-    test_written_source(SPIPE_ZERO_COPY);
+    test_written_source(SPIPE_SCHEDULE_ENGINES);
+    test_written_source(SPIPE_SCHEDULE_ZERO_COPY);
     test_written_input(0);
     test_written_input(1);
     test_reduced_stand_in();

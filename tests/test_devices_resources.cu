@@ -241,8 +241,7 @@ static void test_right(void) {
             world_t w;
             world_new(&w, r, (kind_t)kind);
             if (k % 3 == 1) w.d.chunk = w.d.depth = SPIPE_AUTO;
-            if (k % 4 == 2) w.d.schedule = SPIPE_DEPTH_FIRST;
-            if (k % 4 == 3 && kind != HOSTED) w.d.schedule = SPIPE_ZERO_COPY;
+            if (k % 4 == 3 && kind != HOSTED) w.d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
             w.d.checked = k == 11;
             SPIPE_CHECK_RUN(&w.d, &w.r);
             wrong += !right(&w) || w.r.waited_ms > 0.0 || w.r.runs_beside != 0 || !idle(r);

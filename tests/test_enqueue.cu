@@ -73,7 +73,7 @@ static cudaError_t fail_when_told(const spipe_chunk_t *c, void *user) {
 static void test_run_after_failure(void) {
     pipe_mix_args_t args = {0, 1, 1};
     pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
-    spipe_desc_t d = describe(x, y, &args, SPIPE_ENGINES);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_SCHEDULE_ENGINES);
     spipe_pipeline_t *p;
     spipe_report_t r;
     int fail = 1, k, good = 1;
@@ -407,7 +407,7 @@ static void test_replay_in_two_streams(spipe_schedule_t schedule) {
 static void test_stream_zero(void) {
     pipe_mix_args_t args = {0, 1, 1};
     pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
-    spipe_desc_t d = describe(x, y, &args, SPIPE_ENGINES);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_SCHEDULE_ENGINES);
     spipe_pipeline_t *p;
     cudaStream_t blocking;
     cudaGraph_t graph = NULL;
@@ -546,14 +546,14 @@ static void test_run_in_capture(void) {
 }
 
 int main(void) {
-    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL,
+                                                 SPIPE_SCHEDULE_ZERO_COPY};
     const int pinned = pipe_can_pin((size_t)4 * N); /* three arrays at once */
     int s, m;
     for (m = 0; m < PIPE_NUM_MEMORIES; ++m) test_many_runs(m);
     test_run_after_failure();
-    for (s = 0; s < 5; ++s) test_graph(PIPE_PAGEABLE, schedules[s]);
-    for (s = 0; s < 5 && pinned; ++s) {
+    for (s = 0; s < 3; ++s) test_graph(PIPE_PAGEABLE, schedules[s]);
+    for (s = 0; s < 3 && pinned; ++s) {
         test_order(PIPE_PINNED, schedules[s]);
         test_order(PIPE_PAGEABLE, schedules[s]);
         test_graph(PIPE_PINNED, schedules[s]);
@@ -561,8 +561,7 @@ int main(void) {
     test_host_work();
     test_pageable_resident();
     if (pinned) {
-        test_replay_in_two_streams(SPIPE_ENGINES);
-        test_replay_in_two_streams(SPIPE_DEPTH_FIRST);
+        test_replay_in_two_streams(SPIPE_SCHEDULE_ENGINES);
         test_stream_zero();
     } else {
         tap_skip("kernels of the caller's may use the arrays, and captures, too",

@@ -247,8 +247,8 @@ static void test_running(void) {
 }
 
 static void test_names(void) {
-    tap_ok(strcmp(spipe_schedule_name(SPIPE_ENGINES), "engines") == 0 &&
-               strcmp(spipe_schedule_name(SPIPE_ZERO_COPY), "zero-copy") == 0 &&
+    tap_ok(strcmp(spipe_schedule_name(SPIPE_SCHEDULE_ENGINES), "engines") == 0 &&
+               strcmp(spipe_schedule_name(SPIPE_SCHEDULE_ZERO_COPY), "zero-copy") == 0 &&
                strcmp(spipe_schedule_name(SPIPE_SCHEDULE_AUTO), "auto") == 0,
            "schedules have names");
     tap_ok(spipe_blocks(0, 256) == 1 && spipe_blocks(1, 256) == 1 && spipe_blocks(256, 256) == 1 &&

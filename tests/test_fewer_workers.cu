@@ -76,7 +76,6 @@ int main(void) {
     d.chunk = 1000;
     d.depth = 4;
     d.threads = 2;
-    d.schedule = SPIPE_DEPTH_FIRST;
     spipe_add_input(&d, x, 4);
     other = d;
     spipe_add_sink_at(&d, take_at, y, 4);

@@ -59,8 +59,8 @@ static void test_schedule(spipe_schedule_t schedule, const pipe_array_t *in) {
 }
 
 int main(void) {
-    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_AUTO, SPIPE_ENGINES, SPIPE_SERIAL,
-                                                 SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST};
+    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_AUTO, SPIPE_SCHEDULE_ENGINES,
+                                                 SPIPE_SCHEDULE_SERIAL};
     for (size_t i = 0; i < N; ++i) x[i] = (float)(pipe_random() % 10000) * 1e-3f;
     tap_ok(serial(CHUNK) - serial(CHUNK / 10) != 0.0f, "another chunk gives other last digits");
     for (int memory = 0; memory <= PIPE_PINNED; ++memory) {

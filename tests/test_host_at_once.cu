@@ -18,8 +18,8 @@ enum {
     NONE = CHUNKS
 };
 
-static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                             SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL,
+                                             SPIPE_SCHEDULE_ZERO_COPY};
 
 enum {
     NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules)
@@ -186,7 +186,7 @@ static void test_at_once(spipe_schedule_t schedule, size_t threads, size_t depth
     w.d.threads = threads;
     w.d.depth = depth;
     if (depth != SPIPE_AUTO && n > (int)depth) n = (int)depth;
-    if (schedule == SPIPE_SERIAL && depth == SPIPE_AUTO) n = 1;
+    if (schedule == SPIPE_SCHEDULE_SERIAL && depth == SPIPE_AUTO) n = 1;
     meeting_new(n);
     SPIPE_CHECK_RUN(&w.d, &w.r);
     tap_ok(meeting.most == n && meeting.calls == CHUNKS && wrong_in(&w, N) == 0 &&
@@ -327,7 +327,7 @@ static void test_chosen(int kept) {
 
 /* Chunks 6, 9 and 11 fail, in the opposite order. Where one thread does all, 6 is the first. */
 static void test_fails(spipe_schedule_t schedule, size_t threads, int with_in_turn) {
-    const int several = had(threads) >= MOST_THREADS && schedule != SPIPE_SERIAL;
+    const int several = had(threads) >= MOST_THREADS && schedule != SPIPE_SCHEDULE_SERIAL;
     world_t w;
     cudaError_t e;
     world_new(&w, PIPE_PINNED, with_in_turn);
@@ -431,13 +431,13 @@ int main(void) {
     size_t s, k;
     for (s = 0; s < NUM_SCHEDULES; ++s) {
         for (k = 0; k < 4; ++k) test_at_once(schedules[s], threads[k], SPIPE_AUTO);
-        test_at_once(schedules[s], MOST_THREADS, schedules[s] == SPIPE_SERIAL ? 1 : 3);
+        test_at_once(schedules[s], MOST_THREADS, schedules[s] == SPIPE_SCHEDULE_SERIAL ? 1 : 3);
         test_in_turn(schedules[s], PIPE_PINNED);
         test_in_turn(schedules[s], PIPE_PAGEABLE);
         for (k = 0; k < 8; ++k) test_fails(schedules[s], threads[k / 2], k % 2);
     }
-    test_at_once(SPIPE_ENGINES, 12, SPIPE_AUTO);
-    test_at_once(SPIPE_ENGINES, SPIPE_MAX_THREADS, SPIPE_MAX_DEPTH);
+    test_at_once(SPIPE_SCHEDULE_ENGINES, 12, SPIPE_AUTO);
+    test_at_once(SPIPE_SCHEDULE_ENGINES, SPIPE_MAX_THREADS, SPIPE_MAX_DEPTH);
     test_no_thread_waits();
     test_side_by_side();
     test_kept();

@@ -5,8 +5,8 @@
 
 #include "pipe_common.h"
 
-static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                             SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL,
+                                             SPIPE_SCHEDULE_ZERO_COPY};
 
 enum {
     NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules),
@@ -148,6 +148,6 @@ int main(void) {
         test_written_halo(schedules[s], PIPE_PAGEABLE);
         test_written_halo(schedules[s], PIPE_PINNED);
     }
-    test_turns(SPIPE_ENGINES, 0);
+    test_turns(SPIPE_SCHEDULE_ENGINES, 0);
     return tap_done();
 }

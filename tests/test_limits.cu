@@ -407,7 +407,7 @@ static void test_written_input(int memory, int elementwise, int does, int zero_c
     d.count = LENGTH;
     d.chunk = 1000;
     d.checked = checked;
-    if (zero_copy) d.schedule = SPIPE_ZERO_COPY;
+    if (zero_copy) d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
     if (elementwise && !zero_copy) d.chunk = SPIPE_AUTO; /* so that it may be zero-copy */
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
@@ -479,7 +479,7 @@ static void test_host_writes_input(int memory) {
     for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
     d.count = LENGTH;
     d.chunk = 1000;
-    d.schedule = SPIPE_ZERO_COPY;
+    d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     spipe_add_host_stage(&d, "negate", negate_stage, NULL, SPIPE_BIT(0), SPIPE_BIT(0));
@@ -581,8 +581,7 @@ static void test_ordered(spipe_schedule_t schedule, size_t depth, int run_before
 }
 
 int main(void) {
-    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST, SPIPE_SERIAL};
+    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_SERIAL};
     size_t s, depth;
     test_count_of_a_source(0, "a count of 0");
     test_count_of_a_source(SPIPE_AUTO, "a count of SPIPE_AUTO");

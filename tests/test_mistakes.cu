@@ -810,8 +810,8 @@ static const unseen_t unseen[] = {
      "AddressSanitizer, in a checked run: heap-buffer-overflow",
      "`tickets[i]`: they are the chunk's, as the elements are"},
     {"One scratch array of your own for all chunks, of which several are under way", NULL,
-     "ThreadSanitizer: data race. The schedule `SPIPE_SERIAL` gives another result; a checked run\n"
-     "waits after each step, which hides it",
+     "ThreadSanitizer: data race. The schedule `SPIPE_SCHEDULE_SERIAL` gives another result; a\n"
+     "checked run waits after each step, which hides it",
      "`spipe_add_temp`: each slot has its own"},
     {"A chunk released on another stream than it was used on", NULL, "ThreadSanitizer: data race",
      "the stream that was used last, or `spipe_stream_wait` between the two"}};

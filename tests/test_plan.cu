@@ -101,7 +101,7 @@ static double slot_bytes(const scene_t *s, const spipe_plan_t *plan) {
         const spipe_buffer_desc_t *b = &s->d.buffers[i];
         const size_t elements = b->halo_before + plan->chunk + b->halo_after;
         if (b->kind == SPIPE_RESIDENT) continue;
-        if (plan->schedule == SPIPE_ZERO_COPY && b->kind != SPIPE_TEMP) continue;
+        if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && b->kind != SPIPE_TEMP) continue;
         slot += (double)elements * (double)b->elem_bytes;
     }
     return (double)plan->depth * slot;
@@ -164,7 +164,7 @@ static void fix(spipe_desc_t *d, int what) {
     if (what == FIX_CHUNK) d->chunk = 1 + pipe_random() % 100000;
     if (what == FIX_DEPTH) d->depth = 1 + pipe_random() % SPIPE_MAX_DEPTH;
     if (what == FIX_THREADS) d->threads = threads[pipe_random() % 5];
-    if (what == FIX_SCHEDULE) d->schedule = (spipe_schedule_t)(1 + pipe_random() % 5);
+    if (what == FIX_SCHEDULE) d->schedule = (spipe_schedule_t)(1 + pipe_random() % 3);
     if (what == FIX_STAGING) d->staging = (spipe_staging_t)(1 + pipe_random() % 3);
 }
 
@@ -173,10 +173,10 @@ static int is_kept(const scene_t *s, const spipe_plan_t *plan) {
     const size_t chunks = (d->count - 1) / plan->chunk + 1;
     const int staged = !s->pinned && plan->staging == SPIPE_STAGING_COPY;
     int kept = d->chunk == SPIPE_AUTO || plan->chunk == d->chunk;
-    if (d->depth != SPIPE_AUTO && d->schedule != SPIPE_SERIAL) {
+    if (d->depth != SPIPE_AUTO && d->schedule != SPIPE_SCHEDULE_SERIAL) {
         kept &= plan->depth == d->depth || (plan->depth == chunks && chunks < d->depth);
     }
-    if (d->schedule == SPIPE_SERIAL) kept &= plan->depth == 1;
+    if (d->schedule == SPIPE_SCHEDULE_SERIAL) kept &= plan->depth == 1;
     if (d->schedule != SPIPE_SCHEDULE_AUTO) kept &= plan->schedule == d->schedule;
     if (!s->pinned && d->staging != SPIPE_STAGING_AUTO) kept &= plan->staging == d->staging;
     if (d->threads != SPIPE_AUTO && staged) {

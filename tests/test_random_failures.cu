@@ -66,7 +66,7 @@ static void test_some(int schedule, int what, unsigned long seed, unsigned long 
         ++wrong;
     }
     tap_ok(wrong == 0, "%s: %lu random runs that %s say what was done",
-           spipe_schedule_name((spipe_schedule_t)(SPIPE_ENGINES + schedule)), i,
+           spipe_schedule_name((spipe_schedule_t)(SPIPE_SCHEDULE_ENGINES + schedule)), i,
            what == FAILS_STOPPED ? "are stopped" : "fail on the device");
 }
 

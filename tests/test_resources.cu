@@ -745,7 +745,7 @@ static void test_new_thread(void) {
         if (pthread_create(&thread, NULL, k == 0 ? run_first : run_once_first, &w) != 0) exit(99);
         pthread_join(thread, NULL);
         wrong += w.got != cudaSuccess || !right(&w);
-        tap_ok(schedules[k] == plan.schedule && plan.schedule == SPIPE_ZERO_COPY,
+        tap_ok(schedules[k] == plan.schedule && plan.schedule == SPIPE_SCHEDULE_ZERO_COPY,
                "%s, as a thread's first call: %s as in this thread (%s)",
                k == 0 ? "a pipeline" : "a run", spipe_schedule_name(schedules[k]),
                spipe_schedule_name(plan.schedule));
@@ -796,7 +796,7 @@ static void test_made_ahead(void) {
             world_new(&w[k], r, PINNED, COUNT);
             w[k].d.chunk = 4000;
             w[k].d.depth = 2;
-            w[k].d.schedule = SPIPE_ENGINES; /* of each run, whatever runs beside it */
+            w[k].d.schedule = SPIPE_SCHEDULE_ENGINES; /* of each run, whatever runs beside it */
             w[k].during = sleep_in_stage;
             if (pthread_create(&threads[k], NULL, run_quietly, &w[k]) != 0) exit(99);
             while (!inside_stage) usleep(200);

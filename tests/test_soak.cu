@@ -90,7 +90,7 @@ static void describe(world_t *w, spipe_resources_t *r) {
     w->d.priority = (spipe_priority_t)pick(w, 4);
     if (pick(w, 2)) w->d.chunk = 200 + pick(w, 4000);
     if (pick(w, 3) == 0) w->d.depth = 1 + pick(w, 6);
-    if (pick(w, 4) == 0) w->d.schedule = (spipe_schedule_t)(1 + pick(w, 4));
+    if (pick(w, 4) == 0) w->d.schedule = (spipe_schedule_t)(1 + pick(w, 3));
     if (pick(w, 8) == 0) {
         w->stop_at = pick(w, 5);
         w->d.progress = stop;

@@ -114,7 +114,7 @@ static int write_all(const char *to) {
     report.failure.chunk = SPIPE_AUTO;
     report.wall_ms = 1.5;
     report.setup_ms = not_a_number;
-    report.schedule = SPIPE_ENGINES;
+    report.schedule = SPIPE_SCHEDULE_ENGINES;
     snprintf(report.failure.message, sizeof report.failure.message, "stage '%s' failed", hostile);
     snprintf(path, sizeof path, "%s/report.json", to);
     SPIPE_CHECK(spipe_report_write_json(&report, path));

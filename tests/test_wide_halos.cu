@@ -131,7 +131,7 @@ static void test_kind(int kind, spipe_edge_t edge, unsigned char *pinned) {
                     d.checked = checked;
                     if (before == after) d.chunk = 16;
                     if (kind == PAGEABLE) d.staging = (spipe_staging_t)(k % 4);
-                    if (after == 3) d.schedule = SPIPE_SERIAL;
+                    if (after == 3) d.schedule = SPIPE_SCHEDULE_SERIAL;
                     now = spipe_run(&d, &r);
                     if (now != cudaSuccess) snprintf(said, sizeof said, "%s", r.failure.message);
                     if (now != cudaSuccess) e = now;

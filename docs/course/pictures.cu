@@ -378,7 +378,7 @@ static void pipeline(const char *name, size_t chunks, size_t depth, spipe_stage_
     d.count = BYTES / chunks * chunks;
     d.chunk = BYTES / chunks;
     d.depth = depth;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     spipe_add_input(&d, host[0], 1);
     spipe_add_output(&d, host[1], 1);
     spipe_add_stage(&d, "work", stage, NULL);
@@ -411,7 +411,7 @@ static void picture_rows(void) {
     spipe_desc_t d = spipe_desc_default();
     d.count = ROWS;
     d.chunk = ROWS / 8;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     spipe_add_input(&d, host[0], WIDTH);
     spipe_set_halo(&d, 0, 6, 6, SPIPE_EDGE_CLAMP);
     spipe_add_output(&d, host[1], WIDTH);
@@ -429,7 +429,7 @@ static void stage_graph(const char *name, int side_by_side) {
     spipe_desc_t d = spipe_desc_default();
     d.count = BYTES;
     d.chunk = d.count / 4;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     spipe_add_input(&d, host[0], 1);
     spipe_add_output(&d, host[1], 1);
     for (int k = 0; k < 5; ++k) {
@@ -446,7 +446,7 @@ static void three_stages(void) {
     spipe_desc_t d = spipe_desc_default();
     d.count = BYTES;
     d.chunk = d.count / 4;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     spipe_add_input(&d, host[0], 1);
     spipe_add_output(&d, host[1], 1);
     for (const char *stage : names) spipe_add_stage(&d, stage, work_stage, NULL);

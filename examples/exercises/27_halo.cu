@@ -30,7 +30,7 @@ int main() {
     for (int i = 0; i < N; ++i) x[i] = i + 1;
     d.count = N;
     d.chunk = 1 << 14;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     d.staging = SPIPE_STAGING_COPY; /* so little is else left to CUDA, which waits for each chunk */
     /* WRITE HERE: the input x, with one element more to be read before and after each chunk; zeros
    beyond the whole. */

@@ -99,7 +99,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
     }
     if (!reached) return cudaSuccess;
     if (!s->sync_event) SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
-    if (p->run.one_stream || (p->plan.schedule == SPIPE_ENGINES && copies_in)) num = 1;
+    if (p->run.one_stream || (p->plan.schedule == SPIPE_SCHEDULE_ENGINES && copies_in)) num = 1;
     before = spipe_priv_model_pause(1);
     e = spipe_priv_wait_default(s, host_work ? 0 : num);
     (void)spipe_priv_model_pause(before);

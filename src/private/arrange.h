@@ -44,7 +44,7 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     spipe_priv_request_t *r = &p->request;
     const int copy = p->plan.staging == SPIPE_STAGING_COPY;
     const int asked = copy && r->desc.staging == SPIPE_STAGING_COPY;
-    if (p->memory.refused == 0 || asked || p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (p->memory.refused == 0 || asked || p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) return 0;
     if (spipe_priv_no_pins(r)) return 0;
     ++r->pin_refusals;
     r->pin_limit = spipe_priv_no_pins(r) ? 0 : p->memory.refused / 2;

@@ -120,11 +120,12 @@ struct spipe_priv_constness<const T> {
 /* An input as memory that is not const, so that the stage may write into it. */
 SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, size_t size) {
     if (!c->note || !(c->note->never_written & SPIPE_BIT(i))) return c->data[i];
-    return spipe_priv_wrong_buf(c, i, size,
-                                "it takes buffer %d (input) as if to write into it, which an "
-                                "elementwise stage never does, nor any with SPIPE_ZERO_COPY; take "
-                                "const elements, or add the buffer as in/out",
-                                i);
+    return spipe_priv_wrong_buf(
+        c, i, size,
+        "it takes buffer %d (input) as if to write into it, which an "
+        "elementwise stage never does, nor any with SPIPE_SCHEDULE_ZERO_COPY; take "
+        "const elements, or add the buffer as in/out",
+        i);
 }
 
 SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {

@@ -42,7 +42,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_other_chunk(const spipe_priv_pipeline_t *p,
     const size_t chunk = spipe_priv_chunk_of(w, bytes);
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.reads_pages;
     if (p->request.desc.chunk != SPIPE_AUTO || direct) return 0;
-    if (p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) return 0;
     if (2.0 * bytes < (double)SPIPE_PRIV_LEAST_CHUNK) return 0;
     return chunk == p->plan.chunk ? 0 : chunk;
 }

@@ -4,7 +4,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
                                                  const spipe_priv_work_t *w,
                                                  const spipe_plan_t *plan) {
     const int whole = plan->chunk >= w->count;
-    const int in_place = plan->schedule == SPIPE_ZERO_COPY;
+    const int in_place = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY;
     if (r->desc.chunk != SPIPE_AUTO) return "as asked";
     if (r->fit.slots > 0) return "as much as fits into the memory that is free";
     if (plan->found) return "found by the runs before";
@@ -20,7 +20,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
 SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
                                                     const spipe_plan_t *plan) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
-    if (plan->schedule == SPIPE_ZERO_COPY) {
+    if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY) {
         return "elementwise, on pinned memory: copies take longer";
     }
     return NULL;

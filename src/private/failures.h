@@ -181,7 +181,7 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     c->first = at->first;
     c->count = at->count;
     c->total = spipe_priv_total(p);
-    if (p->plan.schedule != SPIPE_ZERO_COPY) return;
+    if (p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY) return;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;
         c->data[i] = p->request.arrays[i].mapped + c->first * p->request.desc.buffers[i].elem_bytes;

@@ -41,7 +41,7 @@ SPIPE_PRIV_RARE int spipe_priv_guess_in_place(const spipe_priv_request_t *r,
     const int staged = w->hosted_in + w->hosted_out + w->pageable_in + w->pageable_out > 0.0;
     const int most = r->desc.num_stages > 1 ? (int)SPIPE_PRIV_ONCE_WHOLE : (int)SPIPE_PRIV_IN_PLACE;
     if (staged || w->halo > 0.0 || w->count == SPIPE_AUTO || r->desc.chunk != SPIPE_AUTO) return 0;
-    if (r->desc.schedule == SPIPE_ZERO_COPY) return 1;
+    if (r->desc.schedule == SPIPE_SCHEDULE_ZERO_COPY) return 1;
     if (r->desc.schedule != SPIPE_SCHEDULE_AUTO || !(w->flags & SPIPE_PRIV_MAY_ZERO_COPY)) return 0;
     return r->facts.integrated || spipe_priv_whole_bytes(w) <= (double)most;
 }
@@ -75,7 +75,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_chunk(const spipe_priv_request_t *r,
     const int once = spipe_priv_is_once(r), staged = spipe_priv_num_ways(w, plan) > 0;
     double bytes = whole;
     if (r->desc.chunk != SPIPE_AUTO) return r->desc.chunk;
-    if (plan->schedule == SPIPE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
+    if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && !staged) return spipe_priv_chunk_of(w, whole);
     if (plan->staging == SPIPE_STAGING_DIRECT && !r->reads_pages)
         return spipe_priv_chunk_of(w, whole); /* CUDA waits between chunks */
     if (staged || !once || whole > (double)SPIPE_PRIV_ONCE_WHOLE) {
@@ -144,7 +144,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
     size_t depth = spipe_priv_slots_for(r, staging > hosts ? staging : hosts);
     if (depth < least) depth = least;
     depth = depth + depth % 2 < SPIPE_MAX_DEPTH ? depth + depth % 2 : SPIPE_MAX_DEPTH;
-    if (r->desc.schedule == SPIPE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
+    if (r->desc.schedule == SPIPE_SCHEDULE_SERIAL || (asked == SPIPE_AUTO && chunks == 1)) return 1;
     if (asked != SPIPE_AUTO) depth = asked;
     return depth < chunks || r->kept ? depth : chunks;
 }

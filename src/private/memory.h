@@ -82,7 +82,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int 
     const spipe_kind_t kind = p->request.desc.buffers[i].kind;
     if (kind == SPIPE_RESIDENT) return 0;
     if (p->request.desc.buffers[i].on_device) return 1;
-    return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
+    return p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
 /* The tickets of a split source lie behind its elements, and their guard, in the slot. */
@@ -101,7 +101,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p
 SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *pinned) {
     const size_t elements = p->plan.chunk, guard = p->memory.guard;
-    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
+    const int zero_copy = p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY;
     unsigned char *base = p->memory.pinned;
     size_t in = *pinned, out;
     int pass, i;
@@ -329,7 +329,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     SPIPE_TRY(spipe_priv_free_apart(m));
     SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
     m->pinned_alias = m->pinned;
-    if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
+    if (m->pinned && p->plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
     }
     spipe_priv_layout(p, &device, &pinned);

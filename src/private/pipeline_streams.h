@@ -7,19 +7,12 @@ enum {
     SPIPE_PRIV_ON_CHAIN /* plus the number of a chain of stages */
 };
 
-SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
-    return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
-}
-
-/* The stream of one kind of work, for a slot and the parity of its order: all in which schedules
-   differ. */
-SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t number,
-                                                   size_t order, int on) {
+/* The stream of one kind of work, for the parity of a chunk's order. */
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t order,
+                                                   int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
-    const int slot = (int)number;
     const cudaStream_t *streams = p->streams.streams;
     if (p->run.one_stream) return streams[0];
-    if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
     if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of chunks */
     if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
     return streams[2 + 2 * chain + (int)(order & 1)];
@@ -87,8 +80,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_events_to_make(const spipe_priv_pipeline_t *p)
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
-    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
-    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
+    if (p->plan.schedule == SPIPE_SCHEDULE_SERIAL) total = 1;
     if (p->run.one_stream && !p->request.kept) total = 1;
     if (s->num == 0 && spipe_priv_may_borrow(p)) {
         s->streams[s->num++] = cudaStreamPerThread;
@@ -131,10 +123,9 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
 }
 
 /* How many checkpoint events are made. Making and destroying them takes time, so a one-shot run
-   makes only those that it records; all where each slot has a stream, since a checkpoint is then an
-   event of each. */
+   makes only those that it records. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoint_events(const spipe_priv_pipeline_t *p) {
-    const int each = spipe_priv_stream_a_slot(&p->plan) || p->request.desc.progress;
+    const int each = p->request.desc.progress != NULL;
     const size_t slots = p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
     const size_t most =
         each && slots > SPIPE_PRIV_CHECKPOINTS ? slots : (size_t)SPIPE_PRIV_CHECKPOINTS;

@@ -51,7 +51,7 @@ typedef enum spipe_priv_step {
 
 enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
-    SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
+    SPIPE_PRIV_MAX_PIPELINE_STREAMS = 2 + 2 * SPIPE_MAX_STAGES,
     SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
     SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many chunks, or for one where
                                          progress is reported */
@@ -166,7 +166,7 @@ typedef struct spipe_priv_streams {
     size_t num_slot_events; /* slots that have events */
     cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
     cudaEvent_t end;        /* end of an enqueued run */
-    cudaEvent_t checkpoints[SPIPE_MAX_DEPTH];              /* 16, or one for each slot */
+    cudaEvent_t checkpoints[SPIPE_MAX_DEPTH]; /* 16; with progress one for each chunk in a slot */
     cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* large arrays last: they */
     cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* are never cleared */
 } spipe_priv_streams_t;
@@ -212,8 +212,6 @@ typedef struct spipe_priv_program {
     int one_stream, watched; /* the kind of run it was written for */
     int copies_together;     /* 1 = copies of one direction may go in one call (not in a capture) */
     int turns;               /* 1 = it gives other runs a turn between two chunks */
-    size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
-                                for each, as the end of a chunk says nothing of other slots */
     size_t checkpoint_mask;  /* chunks of a checkpoint - 1, a power of two - 1 */
     spipe_priv_replay_t replay;
 } spipe_priv_program_t;

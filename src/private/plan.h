@@ -9,8 +9,8 @@ SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const sp
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
     const double staged = in + out, apart = w->flags & SPIPE_PRIV_IN_TURN ? w->hosted_in : 0.0;
     const double over = in - apart > out ? in : apart + out; /* see spipe_priv_layout_pins */
-    const double pinned = plan->schedule == SPIPE_ZERO_COPY ? staged : over;
-    const int in_place = plan->schedule == SPIPE_ZERO_COPY && staged <= 0.0;
+    const double pinned = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY ? staged : over;
+    const int in_place = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && staged <= 0.0;
     const double element = in_place ? w->temps : w->held, depth = (double)plan->depth;
     double room = (double)r->facts.memory_bytes / (double)SPIPE_PRIV_MEMORY_SHARE;
     double most = (double)plan->chunk;
@@ -34,8 +34,9 @@ SPIPE_PRIV_RARE void spipe_priv_make_plan(const spipe_priv_request_t *r, const s
                                           const spipe_priv_setting_t *found, spipe_plan_t *plan) {
     memset(plan, 0, sizeof *plan);
     plan->count = r->desc.count;
-    plan->schedule = r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : r->desc.schedule;
-    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_ZERO_COPY;
+    plan->schedule =
+        r->desc.schedule == SPIPE_SCHEDULE_AUTO ? SPIPE_SCHEDULE_ENGINES : r->desc.schedule;
+    if (spipe_priv_guess_in_place(r, w)) plan->schedule = SPIPE_SCHEDULE_ZERO_COPY;
     plan->staging = spipe_priv_guess_staging(r, w);
     plan->pageable_slots = spipe_priv_no_pins(r);
     plan->chunk = found->chunk > 0 ? found->chunk : spipe_priv_guess_chunk(r, w, plan);

@@ -126,7 +126,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cu
 }
 
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_writers_stream(const spipe_priv_writer_t *w, int on) {
-    return spipe_priv_stream_for(w->p, w->number, w->parity, on);
+    return spipe_priv_stream_for(w->p, w->parity, on);
 }
 
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
@@ -248,7 +248,7 @@ SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
 
 /* Whether a slot's order may be even and odd, and that makes a difference. */
 SPIPE_PRIV_RARE size_t spipe_priv_parities(const spipe_priv_pipeline_t *p) {
-    if (p->run.one_stream || spipe_priv_stream_a_slot(&p->plan)) return 1;
+    if (p->run.one_stream) return 1;
     return p->route.host_work || p->plan.depth % 2 != 0 ? 2 : 1;
 }
 
@@ -261,11 +261,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
     g->copies_together = spipe_priv_copies_together(p);
-    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream && !p->route.fills;
-    g->checkpoint_width = 1;
-    if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
-        g->checkpoint_width = p->plan.depth;
-    }
+    g->turns = p->plan.schedule == SPIPE_SCHEDULE_ENGINES && !p->run.one_stream && !p->route.fills;
     g->checkpoint_mask = p->request.desc.progress ? 0 : SPIPE_PRIV_CHECKPOINT_EVERY - 1;
     g->parities = spipe_priv_parities(p);
     for (w.number = 0; w.number < p->plan.depth; ++w.number) {
@@ -283,7 +279,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     spipe_priv_program_t *g = &p->program;
     const int one_stream = p->run.one_stream;
     size_t num;
-    if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SERIAL;
+    if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SCHEDULE_SERIAL;
     spipe_priv_write_program(p);
     p->run.one_stream = one_stream;
     num = g->num_ops * g->parities * p->plan.depth; /* all rows have as many operations */

@@ -179,8 +179,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
     const int last = p->route.num_steps;
     const size_t chunk = p->pull.released;
     spipe_priv_slot_t *slot = spipe_priv_held(p, chunk);
-    const cudaStream_t out =
-        spipe_priv_stream_for(p, (size_t)slot->view.slot, slot->order, SPIPE_PRIV_ON_OUT);
+    const cudaStream_t out = spipe_priv_stream_for(p, slot->order, SPIPE_PRIV_ON_OUT);
     SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
     SPIPE_TRY(cudaStreamWaitEvent(out, p->streams.sync_event, 0));
     if (p->run.states) {

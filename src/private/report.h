@@ -1,9 +1,10 @@
 /* ---- 11 report -----------------------------------------------------------------------------
    What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
-    static const char *const names[] = {"auto",        "engines",       "serial",
-                                        "depth-first", "breadth-first", "zero-copy"};
-    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_ZERO_COPY ? (int)schedule : 0];
+    static const char *const names[] = {"auto", "engines", "serial", "zero-copy"};
+    return names[schedule >= SPIPE_SCHEDULE_ENGINES && schedule <= SPIPE_SCHEDULE_ZERO_COPY
+                     ? (int)schedule
+                     : 0];
 }
 
 /* What overlapped, for a schedule that the library chose. */

@@ -194,9 +194,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_planned(const spipe_priv_request_t *r,
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
                                                         spipe_failure_t *f) {
-    if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
+    if (r->desc.schedule != SPIPE_SCHEDULE_ZERO_COPY || r->facts.map_host_memory)
+        return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotSupported,
-                             "SPIPE_ZERO_COPY needs a device that can map host "
+                             "SPIPE_SCHEDULE_ZERO_COPY needs a device that can map host "
                              "memory; leave schedule to the library");
 }
 

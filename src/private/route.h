@@ -6,7 +6,7 @@ SPIPE_PRIV_RARE int spipe_priv_used_in_place(const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
-    if (plan->schedule != SPIPE_ZERO_COPY || b->halo_before || b->halo_after) return 0;
+    if (plan->schedule != SPIPE_SCHEDULE_ZERO_COPY || b->halo_before || b->halo_after) return 0;
     return b->host && a->type != SPIPE_PRIV_PAGEABLE && a->mapped;
 }
 
@@ -30,7 +30,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
-    if (plan->schedule == SPIPE_ZERO_COPY && b->host) {
+    if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && b->host) {
         const int in_place = spipe_priv_used_in_place(r, plan, i) && !spipe_priv_needs_copy(r, i);
         return in_place ? SPIPE_PRIV_PATH_ZERO_COPY : SPIPE_PRIV_PATH_STAGED;
     }
@@ -62,7 +62,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
     int i;
-    t->until_done = plan->schedule == SPIPE_ZERO_COPY || r->desc.progress != NULL || shared;
+    t->until_done =
+        plan->schedule == SPIPE_SCHEDULE_ZERO_COPY || r->desc.progress != NULL || shared;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         t->until_done |= r->desc.buffers[i].on_device;
     }
@@ -102,7 +103,7 @@ SPIPE_PRIV_RARE int spipe_priv_chain_before(const spipe_priv_route_t *t, const s
 
 SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
                                              const int *order) {
-    const int serial = d->schedule == SPIPE_SERIAL;
+    const int serial = d->schedule == SPIPE_SCHEDULE_SERIAL;
     int continued[SPIPE_MAX_STAGES] = {0}, n;
     t->num_chains = serial;
     for (n = 0; n < d->num_stages; ++n) {
@@ -198,7 +199,7 @@ SPIPE_PRIV_RARE int spipe_priv_no_copies(const spipe_priv_request_t *r, const sp
         if (kind == SPIPE_RESIDENT || kind == SPIPE_TEMP) continue;
         copied |= t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
     }
-    return plan->schedule == SPIPE_ZERO_COPY && !copied;
+    return plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && !copied;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,

@@ -14,7 +14,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     run->full_chunks = run->endless ? 0 : d->count / size;
     run->num_chunks = run->full_chunks + (d->count % size != 0);
     if (run->endless || run->shared) run->num_chunks = SIZE_MAX;
-    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
+    run->one_stream = p->plan.schedule == SPIPE_SCHEDULE_SERIAL;
     if (run->num_chunks <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
         run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
@@ -127,26 +127,9 @@ SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t order)
     if (p->run.stop_asked && order < p->run.at.end) p->run.at.end = order;
 }
 
-/* Step by step over depth chunks at a time. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
-    const size_t depth = p->plan.depth;
-    size_t at, k;
-    int i;
-    for (at = 0; at < p->run.at.end; at += depth) {
-        for (i = 0; i < p->route.num_steps; ++i) {
-            for (k = at; k < at + depth; ++k) {
-                if (i == 0) spipe_priv_stop_at(p, k);
-                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
-            }
-        }
-    }
-    return cudaSuccess;
-}
-
 /* All chunks of a run without host work. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
     size_t order;
-    if (p->plan.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
     for (order = 0; order < p->run.at.end; ++order) {
         SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps, order));
         spipe_priv_stop_at(p, order + 1);

@@ -15,59 +15,43 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e);
 }
 
-/* Checkpoints that there are events for at a time: 16 events; or one for each of more slots, where
-   a slot has its own or each chunk is a checkpoint. */
+/* Checkpoints that there are events for at a time: 16, or more slots where each chunk is one. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_checkpoints(const spipe_priv_pipeline_t *p) {
-    const size_t width = p->program.checkpoint_width, depth = p->plan.depth;
-    const int each = width > 1 || p->program.checkpoint_mask == 0;
-    const size_t most = SPIPE_PRIV_CHECKPOINTS;
-    return (each && depth > most ? depth : most) / width;
+    const size_t depth = p->plan.depth, most = SPIPE_PRIV_CHECKPOINTS;
+    return p->program.checkpoint_mask == 0 && depth > most ? depth : most;
 }
 
-/* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
-SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
-    const size_t width = p->program.checkpoint_width;
-    return &p->streams.checkpoints[number % spipe_priv_num_checkpoints(p) * width];
+/* The event of a checkpoint: there are events for a few checkpoints, which take turns. */
+SPIPE_PRIV_RARE cudaEvent_t spipe_priv_checkpoint_event(const spipe_priv_pipeline_t *p,
+                                                        size_t number) {
+    return p->streams.checkpoints[number % spipe_priv_num_checkpoints(p)];
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
-    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
-    const size_t number = p->run.at.checkpoints;
-    const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
-    size_t k;
-    for (k = 0; k < width; ++k) {
-        SPIPE_TRY(spipe_priv_complete(p, events[k], (number + (k + 1 == width)) * every));
-    }
+    const size_t every = p->program.checkpoint_mask + 1, number = p->run.at.checkpoints;
+    SPIPE_TRY(spipe_priv_complete(p, spipe_priv_checkpoint_event(p, number), (number + 1) * every));
     ++p->run.at.checkpoints;
     return cudaSuccess;
 }
 
-/* Records the end of some chunks, and keeps the host from running too far ahead of the GPU. Where
-   each slot has a stream, a checkpoint is an event in each. */
+/* Records the end of some chunks, and keeps the host from running too far ahead of the GPU. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t order) {
-    const size_t width = p->program.checkpoint_width;
     const size_t number = order / (p->program.checkpoint_mask + 1);
-    size_t k;
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return cudaSuccess;
     if (number >= p->run.at.checkpoints + spipe_priv_num_checkpoints(p)) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
-    for (k = 0; k < width; ++k) {
-        const size_t slot = width > 1 ? k : order % p->plan.depth;
-        SPIPE_TRY(cudaEventRecord(spipe_priv_checkpoint_events(p, number)[k],
-                                  spipe_priv_stream_for(p, slot, order, SPIPE_PRIV_ON_OUT)));
-    }
-    return cudaSuccess;
+    return cudaEventRecord(spipe_priv_checkpoint_event(p, number),
+                           spipe_priv_stream_for(p, order, SPIPE_PRIV_ON_OUT));
 }
 
 /* Counts the chunks that are whole by now, if the copies out show that: with progress there is a
    checkpoint for each. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (p->run.at.checkpoints < p->run.at.issued_out) {
-        const size_t number = p->run.at.checkpoints % spipe_priv_num_checkpoints(p);
+        const cudaEvent_t event = spipe_priv_checkpoint_event(p, p->run.at.checkpoints);
         const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
-        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
-            return 1;
+        if (!spipe_priv_reached(cudaEventQuery(event)) && !all_taken) return 1;
         if (spipe_priv_complete_checkpoint(p) != cudaSuccess) return 0;
     }
     return 1;

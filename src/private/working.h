@@ -153,68 +153,47 @@ SPIPE_PRIV_RARE void spipe_priv_await_model(spipe_priv_pipeline_t *p, const spip
     }
 }
 
-/* Takes the slots that are issued together: one; breadth-first, all that can be, but in a checked
-   run each chunk is looked at alone. Called with the lock held. */
-SPIPE_PRIV_RARE size_t spipe_priv_gather(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s,
-                                         spipe_priv_slot_t **all) {
-    const int together = p->plan.schedule == SPIPE_BREADTH_FIRST && !p->pull.active;
-    const size_t most = together && !p->request.desc.checked ? p->plan.depth : 1;
-    size_t num = 0;
-    for (; s && num < most; s = spipe_priv_issuable(p)) {
-        if (num > 0 && s->segment != all[0]->segment) break;
-        if (s->state == SPIPE_PRIV_EMPTY) spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLED);
-        s->state = SPIPE_PRIV_ISSUING;
-        if (s->segment == 0) {
-            s->order = p->run.in_turn ? s->order : p->run.at.issued;
-            s->behind = p->run.at.last;
-            p->run.at.last = s;
-            ++p->run.at.issued;
-        }
-        all[num++] = s;
-    }
-    return num;
+/* Takes a slot to issue its next segment. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_begin_issuing(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    if (s->state == SPIPE_PRIV_EMPTY) spipe_priv_take_slot(p, s, SPIPE_PRIV_FILLED);
+    s->state = SPIPE_PRIV_ISSUING;
+    if (s->segment > 0) return;
+    s->order = p->run.in_turn ? s->order : p->run.at.issued;
+    s->behind = p->run.at.last;
+    p->run.at.last = s;
+    ++p->run.at.issued;
 }
 
-/* Issues the steps of a segment for these slots; a slot that fails stays as it is. */
-SPIPE_PRIV_RARE void spipe_priv_issue_slots(spipe_priv_pipeline_t *p, spipe_priv_slot_t **all,
-                                            size_t num) {
-    const int segment = all[0]->segment;
-    int last = p->route.segments[segment + 1].start, from = p->route.segments[segment].start, i;
+/* Issues a segment's steps for a slot; one that fails stays as it is. */
+SPIPE_PRIV_RARE void spipe_priv_issue_segment(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
+    const int segment = s->segment;
+    int from = p->route.segments[segment].start, last = p->route.segments[segment + 1].start;
     cudaError_t e;
-    size_t k;
     if (p->pull.active) { /* copies in, then copies out */
         from = segment == 0 ? 0 : p->route.num_steps - 1;
         last = from + (segment == 0 ? p->route.num_steps - 1 : 1);
     }
-    for (k = 0; k < num && p->run.shared && !p->route.fills && segment == 0; ++k) {
-        (void)spipe_priv_ask_chunk(p, all[k]); /* if there is none, the slot is empty again */
+    if (p->run.shared && !p->route.fills && segment == 0) {
+        (void)spipe_priv_ask_chunk(p, s); /* if there is none, the slot is empty again */
     }
-    for (i = num == 1 ? last : from + 1; i <= last; ++i) {
-        for (k = 0; k < num; ++k) {
-            if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk))
-                continue;
-            e = spipe_priv_issue(p, p->program.step_start[num == 1 ? from : i - 1],
-                                 p->program.step_start[i], all[k]);
-            if (e == cudaSuccess || spipe_priv_is_lost(p, all[k]->chunk)) continue;
-            spipe_priv_lock(p->sync);
-            spipe_priv_end_at(p, all[k]->chunk);
-            spipe_priv_unlock(p->sync);
-        }
-    }
+    if (s->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, s->chunk)) return;
+    e = spipe_priv_issue(p, p->program.step_start[from], p->program.step_start[last], s);
+    if (e == cudaSuccess || spipe_priv_is_lost(p, s->chunk)) return;
+    spipe_priv_lock(p->sync);
+    spipe_priv_end_at(p, s->chunk);
+    spipe_priv_unlock(p->sync);
 }
 
 /* Has the role of issuing for a slot. Called with the lock held, which is given back meanwhile. */
 SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_hand_t *h,
                                           spipe_priv_slot_t *s) {
-    spipe_priv_slot_t *all[SPIPE_MAX_DEPTH];
-    const size_t num = spipe_priv_gather(p, s, all);
-    size_t k;
+    spipe_priv_begin_issuing(p, s);
     p->run.at.issuing = 1;
     ++p->run.at.busy;
     spipe_priv_tell(p); /* another may have to ask CUDA now */
     if (spipe_priv_is_modelled()) {
         spipe_priv_unlock(p->sync);
-        for (k = 0; k < num; ++k) spipe_priv_await_model(p, all[k]);
+        spipe_priv_await_model(p, s);
         spipe_priv_lock(p->sync);
     }
     spipe_priv_watch(p, 0);
@@ -222,30 +201,16 @@ SPIPE_PRIV_RARE void spipe_priv_have_role(spipe_priv_pipeline_t *p, spipe_priv_h
     if (!h->caller) (void)cudaSetDevice(p->request.device); /* a stage may have made it another */
     h->on_device = 1;
     p->run.at.found = h->found;
-    spipe_priv_issue_slots(p, all, num);
+    spipe_priv_issue_segment(p, s);
     spipe_priv_lock(p->sync);
-    for (k = 0; k < num; ++k) {
-        if (all[k]->state != SPIPE_PRIV_ISSUING || spipe_priv_is_lost(p, all[k]->chunk)) continue;
-        spipe_priv_segment_issued(p, all[k]);
+    if (s->state == SPIPE_PRIV_ISSUING && !spipe_priv_is_lost(p, s->chunk)) {
+        spipe_priv_segment_issued(p, s);
     }
     p->run.at.chosen = NULL;
     spipe_priv_watch(p, 1);
     p->run.at.issuing = 0;
     --p->run.at.busy;
     spipe_priv_tell(p);
-}
-
-/* On a modelled clock, breadth-first: whether all slots are filled that are issued together. */
-SPIPE_PRIV_RARE int spipe_priv_all_filled(spipe_priv_pipeline_t *p) {
-    const int all = p->plan.schedule == SPIPE_BREADTH_FIRST;
-    size_t k;
-    for (k = 0; k < p->plan.depth && all; ++k) {
-        const spipe_priv_slot_t *s = &p->memory.slots[k];
-        if (s->state == SPIPE_PRIV_FILLED) continue;
-        if (s->state == SPIPE_PRIV_FILLING) return 0;
-        if (spipe_priv_has_next(p) && (s->state != SPIPE_PRIV_EMPTY || p->route.fills)) return 0;
-    }
-    return 1;
 }
 
 /* What a slot that may be issued next waits for on a modelled clock. 0: it is not one of those. */
@@ -257,7 +222,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     *number = SIZE_MAX; /* nothing */
     if (s->state != SPIPE_PRIV_EMPTY && !spipe_priv_is_taken(p, s)) return 0;
     if (s->state == SPIPE_PRIV_EMPTY || (filled && s->segment == 0)) {
-        if (s != &p->memory.slots[order % depth] || !spipe_priv_all_filled(p)) return 0;
+        if (s != &p->memory.slots[order % depth]) return 0;
         if (s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) return 0;
         if (p->route.fills)
             *number = spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order);

@@ -97,7 +97,7 @@
 /* The stamp in structs that a _default function of this version has made. */
 #define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
 
-/* Names of version 0.1 do not compile; the message gives the new name. */
+/* Names of earlier versions do not compile; the message gives the new name. */
 #if defined(__GNUC__) || defined(__clang__)
 #define SPIPE_PRIV_PRAGMA(text)     _Pragma(#text)
 #define SPIPE_PRIV_RENAMED(message) SPIPE_PRIV_PRAGMA(GCC error message)
@@ -107,4 +107,12 @@
 #define spipe_stage_once  SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
 #define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
 #define spipe_enqueue     SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
-#define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
+#define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_SCHEDULE_ZERO_COPY")
+#define SPIPE_ENGINES     SPIPE_PRIV_RENAMED("SPIPE_ENGINES is now SPIPE_SCHEDULE_ENGINES")
+#define SPIPE_SERIAL      SPIPE_PRIV_RENAMED("SPIPE_SERIAL is now SPIPE_SCHEDULE_SERIAL")
+#define SPIPE_ZERO_COPY   SPIPE_PRIV_RENAMED("SPIPE_ZERO_COPY is now SPIPE_SCHEDULE_ZERO_COPY")
+#define SPIPE_DEPTH_FIRST                                                                          \
+    SPIPE_PRIV_RENAMED("SPIPE_DEPTH_FIRST is gone; examples/09_issue_order.cu has it in plain CUDA")
+#define SPIPE_BREADTH_FIRST                                                                        \
+    SPIPE_PRIV_RENAMED(                                                                            \
+        "SPIPE_BREADTH_FIRST is gone; examples/09_issue_order.cu has it in plain CUDA")

@@ -35,10 +35,10 @@ typedef struct spipe_chunk {
     of floats, a pixel of three bytes.
     A buffer that does not exist, or has elements of another size, ends the run with a sentence that
     names the stage and the buffer. So does an input that the stage must not write, if type is not
-    const (in C only with gcc and clang): any input of an elementwise stage, and with
-    SPIPE_ZERO_COPY any pinned input. In C++ the stage then ends by an exception of the library's,
-    which the run catches. In C, and without exceptions, the stage goes on with memory that it may
-    write into. chunk->data[i] is the pointer without these checks.                             */
+    const (in C only with gcc and clang): any input of an elementwise stage, and with zero-copy any
+    pinned input. In C++ the stage then ends by an exception of the library's, which the run
+    catches. In C, and without exceptions, the stage goes on with memory that it may write into.
+    chunk->data[i] is the pointer without these checks.                                         */
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
@@ -127,11 +127,9 @@ enum {
 
 typedef enum spipe_schedule {
     SPIPE_SCHEDULE_AUTO = 0,
-    SPIPE_ENGINES,       /* a stream per direction, two kernel streams in turn, joined by events */
-    SPIPE_SERIAL,        /* one stream, one slot: nothing overlaps; the baseline */
-    SPIPE_DEPTH_FIRST,   /* a stream per slot, chunk by chunk */
-    SPIPE_BREADTH_FIRST, /* a stream per slot, step by step over depth chunks at a time */
-    SPIPE_ZERO_COPY      /* no copies: kernels read and write pinned host memory themselves */
+    SPIPE_SCHEDULE_ENGINES,  /* a stream per direction, two for kernels in turn, joined by events */
+    SPIPE_SCHEDULE_SERIAL,   /* one stream, one slot: nothing overlaps; the baseline */
+    SPIPE_SCHEDULE_ZERO_COPY /* no copies: kernels read and write pinned host memory themselves */
 } spipe_schedule_t;
 
 /* What is done about pageable host arrays. */
@@ -263,9 +261,9 @@ typedef struct spipe_desc {
       - a replayable stage that enqueues other work than in the pipeline's run before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
         padding may differ);
-      - with SPIPE_ZERO_COPY, any stage that writes into a pinned input, which would be changed.
-    A checked run never replays a graph. It uses zero-copy only if desc.schedule is SPIPE_ZERO_COPY,
-    and then on pinned copies of the arrays, so it cannot be captured.                          */
+      - with zero-copy, any stage that writes into a pinned input, which would be changed.
+    A checked run never replays a graph. It uses zero-copy only if desc.schedule asks for it, and
+    then on pinned copies of the arrays, so it cannot be captured.                              */
 
 /*  spipe_desc_default -- an empty description, with every choice left to the library.
     spipe_desc_check -- find the first mistake of a description, without touching the device.

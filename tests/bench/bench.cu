@@ -644,14 +644,13 @@ static int small(const job_t *j) { return in_bytes(j) <= 64 * BENCH_MIB; }
 
 static void add_own_pinned(variants_t *to, job_t *j) {
     for (size_t c : sweep_chunks(in_bytes(j))) {
-        add_kept(to, j, 1, "engines " + size_text(c), "own", {c, 0, SPIPE_ENGINES, {}, 0});
-        add_kept(to, j, 1, "depth-first " + size_text(c), "own", {c, 0, SPIPE_DEPTH_FIRST, {}, 0});
+        add_kept(to, j, 1, "engines " + size_text(c), "own", {c, 0, SPIPE_SCHEDULE_ENGINES, {}, 0});
     }
-    if (small(j)) add_kept(to, j, 1, "mapped auto", "own", {0, 0, SPIPE_ZERO_COPY, {}, 0});
+    if (small(j)) add_kept(to, j, 1, "mapped auto", "own", {0, 0, SPIPE_SCHEDULE_ZERO_COPY, {}, 0});
     for (size_t percent : {50, 47, 25}) { /* of the whole at a time, side by side */
         if (!small(j)) break;
         add_kept(to, j, 1, "mapped " + std::to_string(percent) + " %", "own",
-                 {in_bytes(j) * percent / 100, 0, SPIPE_ZERO_COPY, {}, 0});
+                 {in_bytes(j) * percent / 100, 0, SPIPE_SCHEDULE_ZERO_COPY, {}, 0});
     }
 }
 
@@ -826,7 +825,7 @@ static void add_fixed(row_t *r) {
     if (!pinned || !small(j)) return;
     to->push_back(variant_of("mapped", "hand", CHECK_PINNED,
                              [j](spipe_report_t *) { return run_mapped(j); }));
-    add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_ZERO_COPY, {}, 0});
+    add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_SCHEDULE_ZERO_COPY, {}, 0});
 }
 
 /* What the charts show: the default settings beside what is by hand. */

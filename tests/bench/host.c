@@ -123,7 +123,7 @@ static cudaError_t library_create(work_t *w) {
     d.count = w->count;
     d.chunk = CHUNK;
     d.depth = SLOTS;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     spipe_add_input(&d, w->in, sizeof(float));
     spipe_add_output(&d, w->out, sizeof(float));
     for (s = 0; s < w->stages; ++s) spipe_add_stage(&d, names[s], user_stage, NULL);

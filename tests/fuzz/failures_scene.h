@@ -49,7 +49,7 @@ typedef struct fails_scene {
 typedef struct fails_run {
     const fails_scene_t *s;
     size_t depth, num, bad; /* slots; chunks; the one that fails */
-    int fills, drains, direct, pins, zero_copy, breadth, counted;
+    int fills, drains, direct, pins, zero_copy, counted;
     int at_once;      /* 1 = the bad one fails when it can, however far the host is */
     int settles;      /* 1 = the bad one waits until the host has seen what it can */
     size_t last;      /* chunk: the last whose stages are called before the host must wait */
@@ -89,7 +89,7 @@ static inline void fails_make(fails_scene_t *s, const unsigned char *data, size_
     static const spipe_staging_t stagings[] = {SPIPE_STAGING_COPY, SPIPE_STAGING_COPY,
                                                SPIPE_STAGING_REGISTER, SPIPE_STAGING_DIRECT};
     fuzz_bytes_t b = {data, size};
-    s->schedule = (spipe_schedule_t)(SPIPE_ENGINES + (int)fuzz_pick(&b, 5));
+    s->schedule = (spipe_schedule_t)(SPIPE_SCHEDULE_ENGINES + (int)fuzz_pick(&b, 3));
     s->what = fuzz_one_in(&b, 3) ? FAILS_STOPPED : FAILS_ON_DEVICE;
     fails_make_sizes(s, &b);
     fails_make_ends(s, &b);
@@ -130,17 +130,12 @@ static inline void fails_print(const fails_scene_t *s) {
 
 /* ---- how far the host gets ----------------------------------------------------------------- */
 /* Chunks counted whole, once the ends of those before `issued` are recorded and none after `bad`
-   is whole. The ends of 16 are recorded at once, by one event where copies out go through one
-   stream, else by one for each slot; there are 16 events, or one for each of more slots, and
-   before one is used again the host waits for it. */
-static inline size_t fails_ahead(size_t width) { return width < FAILS_FAR ? FAILS_FAR / width : 1; }
-
+   is whole. The ends of 16 are recorded at once, by one event of 16, and before one is used again
+   the host waits for it. */
 static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
-    const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
-    const size_t width = many ? r->depth : 1;
     size_t b, whole = 0;
     for (b = FAILS_FAR - 1; b < issued; b += FAILS_FAR) {
-        if (b / FAILS_FAR < whole / FAILS_FAR + fails_ahead(width)) continue;
+        if (b / FAILS_FAR < whole / FAILS_FAR + FAILS_FAR) continue;
         if (whole + FAILS_FAR > r->bad) break;
         whole += FAILS_FAR;
     }
@@ -149,9 +144,7 @@ static inline size_t fails_recorded(const fails_run_t *r, size_t issued) {
 
 /* The chunk at whose end the host waits for the bad one, for want of events. */
 static inline size_t fails_recorded_last(const fails_run_t *r) {
-    const int many = r->s->schedule == SPIPE_DEPTH_FIRST || r->breadth;
-    const size_t width = many ? r->depth : 1;
-    return (r->bad / FAILS_FAR + fails_ahead(width) + 1) * FAILS_FAR - 1;
+    return (r->bad / FAILS_FAR + FAILS_FAR + 1) * FAILS_FAR - 1;
 }
 
 static inline size_t fails_least(size_t a, size_t b) { return a < b ? a : b; }
@@ -161,16 +154,14 @@ static inline size_t fails_less(size_t a, size_t b) { return a > b ? a - b : 0; 
 /* The last chunk that comes as far as the copies out before the host has to wait for the bad one. A
    slot is free when its chunk is drained or, where none is, copied in; with progress, done. */
 static inline size_t fails_last(const fails_run_t *r) {
-    const size_t k = r->bad, d = r->depth, group = k / d * d;
+    const size_t k = r->bad, d = r->depth;
     size_t last = SIZE_MAX, out;
     if (r->at_once) return k;
     if (!r->counted) return r->num - 1;
     if (r->zero_copy && (r->fills || r->drains)) return fails_least(k + d - 1, r->num - 1);
-    if (r->fills) last = r->s->schedule == SPIPE_SERIAL ? k + d : k + 2 * d - 1;
-    if (r->fills && r->breadth) last = group + 2 * d - 1;
+    if (r->fills) last = r->s->schedule == SPIPE_SCHEDULE_SERIAL ? k + d : k + 2 * d - 1;
     out = fails_recorded_last(r);
-    if (r->breadth) out = out / d * d + d - 1; /* the stages of all beside it come first */
-    if (r->drains || r->s->progress) out = r->breadth ? k : k + d - 1;
+    if (r->drains || r->s->progress) out = k + d - 1;
     return fails_least(fails_least(last, out), r->num - 1);
 }
 
@@ -181,18 +172,15 @@ static inline size_t fails_counted(const fails_run_t *r, size_t issued) {
 }
 
 /* In a checked run all before it is whole. */
-static inline void fails_expect_each(fails_run_t *r) {
-    const int together = r->breadth && !r->fills && !r->drains;
-    r->low = r->high = together ? r->bad / r->depth * r->depth : r->bad;
-}
+static inline void fails_expect_each(fails_run_t *r) { r->low = r->high = r->bad; }
 
 /* The numbers of a run, once the plan is known. */
 static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const spipe_plan_t *plan) {
     const int in_place = plan->staging == SPIPE_STAGING_REGISTER; /* pageable memory is pinned */
-    const int staged =
-        plan->staging == SPIPE_STAGING_COPY || (s->schedule == SPIPE_ZERO_COPY && !in_place);
+    const int staged = plan->staging == SPIPE_STAGING_COPY ||
+                       (s->schedule == SPIPE_SCHEDULE_ZERO_COPY && !in_place);
     const int direct = plan->staging == SPIPE_STAGING_DIRECT && !staged;
-    const int guarded = s->schedule == SPIPE_ZERO_COPY && s->checked; /* works on copies */
+    const int guarded = s->schedule == SPIPE_SCHEDULE_ZERO_COPY && s->checked; /* works on copies */
     size_t issued;
     int i;
     memset((void *)r, 0, sizeof *r);
@@ -200,8 +188,7 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     r->depth = plan->depth;
     r->num = s->num_chunks;
     r->bad = s->bad;
-    r->breadth = s->schedule == SPIPE_BREADTH_FIRST;
-    r->zero_copy = s->schedule == SPIPE_ZERO_COPY;
+    r->zero_copy = s->schedule == SPIPE_SCHEDULE_ZERO_COPY;
     for (i = 0; i < s->num_ins; ++i) {
         r->fills |= guarded || s->ins[i] == FAILS_HOSTED || (s->ins[i] == FAILS_PAGEABLE && staged);
         r->direct |= s->ins[i] == FAILS_PAGEABLE && direct;
@@ -223,11 +210,10 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
         fails_expect_each(r);
         return;
     }
-    issued = r->breadth ? r->last / r->depth * r->depth : r->last;
+    issued = r->last;
     r->low = fails_counted(r, issued);
     r->high = r->bad;
     if (r->drains || r->fills || s->progress || r->direct) return;
-    if (r->breadth) issued += r->depth - 1;
     r->high = fails_recorded(r, fails_least(issued + 1, r->num));
     if (r->at_once) r->high = fails_recorded(r, r->num);
 }

@@ -55,14 +55,11 @@ static inline size_t fails_chunks(const fails_world_t *w, size_t chunks) {
 }
 
 /* The chunks that a message names hold the bad one, begin at the first that is not whole, and end
-   with one that the host may have come to: 2 x depth chunks behind the last that it began, of
-   which breadth-first has depth more than stages were called for. */
+   with one that the host may have come to: 2 x depth chunks behind the last that it began. */
 static inline void fails_check_range(const fails_world_t *w, const spipe_failure_t *f,
                                      int settled) {
     const fails_scene_t *s = &w->s;
-    const size_t begun = w->begun, ahead = begun + (2 + (size_t)w->r.breadth) * w->r.depth,
-                 group = w->r.bad / w->r.depth * w->r.depth,
-                 copied = w->r.breadth ? group + w->r.depth - 1 : w->r.bad; /* in, so far */
+    const size_t begun = w->begun, ahead = begun + 2 * w->r.depth;
     const char *range = strstr(f->message, "in one of the chunks ");
     size_t from = SIZE_MAX, to = 0;
     FAILS_CHECK(w, range && sscanf(range, "in one of the chunks %zu to %zu", &from, &to) == 2,
@@ -79,7 +76,7 @@ static inline void fails_check_range(const fails_world_t *w, const spipe_failure
     FAILS_CHECK(w, s->open_ended || to < s->num_chunks, "of %zu chunks: %s", s->num_chunks,
                 f->message);
     if (!s->prompt || s->open_ended) return;
-    FAILS_CHECK(w, to + 1 <= fails_chunks(w, copied + 2 * w->r.depth), "prompt: %s", f->message);
+    FAILS_CHECK(w, to + 1 <= fails_chunks(w, w->r.bad + 2 * w->r.depth), "prompt: %s", f->message);
 }
 
 static inline void fails_check_failed(const fails_world_t *w, cudaError_t e,
@@ -114,7 +111,7 @@ static inline void fails_check_failed(const fails_world_t *w, cudaError_t e,
 static inline void fails_check_stopped(const fails_world_t *w, cudaError_t e,
                                        const spipe_report_t *r) {
     const spipe_failure_t *f = &r->failure;
-    const size_t slots = w->r.depth << w->r.breadth;
+    const size_t slots = w->r.depth;
     char after[32];
     FAILS_CHECK(w, e == SPIPE_STOPPED && w->told_at_stop >= w->s.stop_at, "%s: %s",
                 cudaGetErrorName(e), f->message);

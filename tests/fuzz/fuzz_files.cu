@@ -157,7 +157,7 @@ static void files_describe(files_world_t *w, files_desc_t *d) {
     d->d.chunk = d->chunk;
     d->d.depth = 1 + fuzz_pick(&w->b, 3);
     d->d.threads = fuzz_pick(&w->b, 3);
-    d->d.schedule = (spipe_schedule_t)fuzz_pick(&w->b, 6);
+    d->d.schedule = (spipe_schedule_t)fuzz_pick(&w->b, 4);
     d->d.checked = fuzz_one_in(&w->b, 8);
     if (fuzz_one_in(&w->b, 3)) d->d.resources = w->resources;
     files_note("description %d: chunks of %zu, depth %zu, threads %zu, schedule %d, checked %d, "

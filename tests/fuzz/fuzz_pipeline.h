@@ -468,7 +468,7 @@ static inline void fuzz_damage(spipe_desc_t *d, int how) {
     case 4: d->chunk = 0; break;
     case 5: d->depth = SPIPE_MAX_DEPTH + 1; break;
     case 6: d->threads = SPIPE_MAX_THREADS + 1; break;
-    case 7: d->schedule = (spipe_schedule_t)(SPIPE_ZERO_COPY + 1); break;
+    case 7: d->num_stages = SPIPE_MAX_STAGES + 1; break;
     case 8: d->num_stages = 0; break;
     case 9: d->num_buffers = SPIPE_MAX_BUFFERS + how; break;
     case 10: spipe_stage_after(d, 0, d->stages[0].name); break; /* a circle */
@@ -631,7 +631,7 @@ static inline int fuzz_is_unwritten(const fuzz_world_t *w, size_t least) {
     int i, unwritten = 0;
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
-        const int in_place = f->memory == FUZZ_DEVICE && s->schedule == SPIPE_ZERO_COPY;
+        const int in_place = f->memory == FUZZ_DEVICE && s->schedule == SPIPE_SCHEDULE_ZERO_COPY;
         unwritten |= (f->kind == SPIPE_OUTPUT || f->kind == SPIPE_SINK) && f->writers == 0 &&
                      f->elem_bytes >= least && (least == 1 || f->kind == SPIPE_SINK || !in_place);
     }

@@ -143,7 +143,7 @@ static inline void fuzz_make_sizes(fuzz_scene_t *s, fuzz_bytes_t *b) {
     if (s->depth == 0) s->depth = SPIPE_AUTO;
     s->threads = fuzz_pick(b, 5);
     s->threads = s->threads == 4 ? SPIPE_AUTO : s->threads;
-    s->schedule = (spipe_schedule_t)fuzz_pick(b, 6);
+    s->schedule = (spipe_schedule_t)fuzz_pick(b, 4);
     s->staging = (spipe_staging_t)fuzz_pick(b, 4);
     s->priority = (spipe_priority_t)fuzz_pick(b, 4);
     s->checked = fuzz_one_in(b, 8);

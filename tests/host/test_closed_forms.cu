@@ -66,25 +66,13 @@ int main(void) {
     for (i = 0; i < sizeof counts / sizeof *counts; ++i) {
         const size_t n = counts[i];
         const double serial = 3.0 * (double)n * t, best = (double)(n + 2) * t;
-        tap_ok(is(run_ns(n, SPIPE_SERIAL, SPIPE_AUTO), serial), "serial takes 3 N t, N = %zu", n);
-        tap_ok(is(run_ns(n, SPIPE_ENGINES, 4), best), "engines takes (N + 2) t, N = %zu", n);
-        tap_ok(is(run_ns(n, SPIPE_DEPTH_FIRST, SPIPE_AUTO), best),
-               "depth-first takes (N + 2) t with many hardware queues, N = %zu", n);
-        if (n <= SPIPE_MAX_DEPTH) {
-            tap_ok(is(run_ns(n, SPIPE_BREADTH_FIRST, n), best),
-                   "breadth-first takes (N + 2) t when one wave holds all, N = %zu", n);
-        }
+        tap_ok(is(run_ns(n, SPIPE_SCHEDULE_SERIAL, SPIPE_AUTO), serial),
+               "serial takes 3 N t, N = %zu", n);
+        tap_ok(is(run_ns(n, SPIPE_SCHEDULE_ENGINES, 4), best), "engines takes (N + 2) t, N = %zu",
+               n);
     }
-    tap_ok(is(run_ns(8, SPIPE_ENGINES, 1), 24.0 * t), "one slot overlaps nothing");
-    tap_ok(is(run_ns(8, SPIPE_ENGINES, 3), 10.0 * t), "three slots are enough to overlap all");
-    use_profile("ideal1");
-    for (i = 0; i < sizeof counts / sizeof *counts; ++i) {
-        const size_t n = counts[i];
-        const double serial = 3.0 * (double)n * t;
-        tap_ok(is(run_ns(n, SPIPE_DEPTH_FIRST, 4), serial),
-               "one copy engine, one queue: depth-first gains nothing, N = %zu", n);
-    }
-    tap_ok(run_ns(8, SPIPE_BREADTH_FIRST, 8) < 23.0 * t,
-           "one copy engine, one queue: breadth-first does gain");
+    tap_ok(is(run_ns(8, SPIPE_SCHEDULE_ENGINES, 1), 24.0 * t), "one slot overlaps nothing");
+    tap_ok(is(run_ns(8, SPIPE_SCHEDULE_ENGINES, 3), 10.0 * t),
+           "three slots are enough to overlap all");
     return tap_done();
 }

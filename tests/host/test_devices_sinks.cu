@@ -63,7 +63,6 @@ static int once(int with_source, int with_sink, long fault, spipe_report_t *r) {
     d.chunk = CHUNK;
     d.depth = 4;
     d.threads = 3;
-    d.schedule = SPIPE_DEPTH_FIRST;
     given = 0;
     if (with_source) spipe_add_source(&d, source, NULL, sizeof *x);
     if (!with_source) spipe_add_input(&d, x, sizeof *x);

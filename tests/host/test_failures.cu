@@ -59,8 +59,8 @@ static spipe_desc_t describe(world_t *w, int what) {
     }
     spipe_add_stage(&d, "mix", pipe_mix_stage, &w->args);
     if (what == 3) spipe_add_host_stage(&d, "host", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
-    if (what == 4) d.schedule = SPIPE_ZERO_COPY;
-    if (what == 5) d.schedule = SPIPE_BREADTH_FIRST;
+    if (what == 4) d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
+    if (what == 5) d.depth = 3;
     if (what == 6) d.staging = SPIPE_STAGING_REGISTER;
     return d;
 }

@@ -309,7 +309,7 @@ int main(void) {
         for (const size_t room : rooms) test_kept(what, room);
     }
     test_asked(SPIPE_STAGING_COPY, SPIPE_SCHEDULE_AUTO);
-    test_asked(SPIPE_STAGING_AUTO, SPIPE_ZERO_COPY);
+    test_asked(SPIPE_STAGING_AUTO, SPIPE_SCHEDULE_ZERO_COPY);
     test_register();
     test_devices(ARRAYS);
     test_devices(STREAMED);

@@ -108,8 +108,9 @@ static void test_integrated(void) {
         spipe_add_output(&d, y, 1);
         spipe_stage_elementwise(&d, spipe_add_stage(&d, "copy", copy_stage, NULL));
         SPIPE_CHECK(spipe_plan(&d, 1, &plan, NULL));
-        tap_ok((plan.schedule == SPIPE_ZERO_COPY) == (k == 0), "%s: 40 MiB of pinned arrays are %s",
-               profiles[k], k == 0 ? "worked on in place" : "copied, on both engines");
+        tap_ok((plan.schedule == SPIPE_SCHEDULE_ZERO_COPY) == (k == 0),
+               "%s: 40 MiB of pinned arrays are %s", profiles[k],
+               k == 0 ? "worked on in place" : "copied, on both engines");
         SPIPE_CHECK(spipe_pinned_free(x));
         SPIPE_CHECK(spipe_pinned_free(y));
     }

@@ -195,7 +195,7 @@ static void other_arrays(void) {
         SPIPE_CHECK(spipe_run(&d, &report));
         pipe_reads(to, n * sizeof *to);
         bad += num_wrong(from, to, n, 2);
-        bad += (report.schedule == SPIPE_ZERO_COPY) != pins;
+        bad += (report.schedule == SPIPE_SCHEDULE_ZERO_COPY) != pins;
         if (pins) SPIPE_CHECK(spipe_unpin(from));
         if (pins) SPIPE_CHECK(spipe_unpin(to));
     }

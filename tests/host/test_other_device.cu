@@ -580,7 +580,7 @@ static void test_tools(const std::string &folder, FILE *null) {
     d.timeline = NULL;
     SPIPE_CHECK(spipe_plan(&d, 0, &plan, NULL));
     CALL(spipe_plan_print(&plan, null));
-    (void)GET(spipe_schedule_name(SPIPE_ENGINES));
+    (void)GET(spipe_schedule_name(SPIPE_SCHEDULE_ENGINES));
     (void)GET(spipe_blocks((size_t)1, 1u));
     tap_ok(went_well(), "plans");
     for (cudaStream_t s : streams) SPIPE_CHECK(cudaStreamDestroy(s));

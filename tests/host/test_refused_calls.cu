@@ -162,7 +162,7 @@ static void try_runs(void) {
         spipe_report_t r;
         d.checked = k == 2;
         if (k == 3) d.staging = SPIPE_STAGING_REGISTER;
-        if (k == 4) d.schedule = SPIPE_ZERO_COPY;
+        if (k == 4) d.schedule = SPIPE_SCHEDULE_ZERO_COPY;
         (void)REPORTS(spipe_run(&d, &r), r);
     }
 }

@@ -58,7 +58,7 @@ static void test_closed_forms(void) {
     const double step = CHUNK * 0.1e-6; /* ms of a chunk's copy: 10 bytes a ns */
     const double all = CHUNKS * step;
     use_profile("ideal", step * 1e3);
-    spipe_report_t r = run(SPIPE_ENGINES);
+    spipe_report_t r = run(SPIPE_SCHEDULE_ENGINES);
     tap_ok(is(r.timed_ms, all + 2.0 * step),
            "N equal chunks of three equal steps take N + 2 steps");
     tap_ok(is(r.busy_ms[SPIPE_SPAN_IN], all) && is(r.busy_ms[SPIPE_SPAN_STAGE], all) &&
@@ -69,17 +69,17 @@ static void test_closed_forms(void) {
     tap_ok(is(r.overlap, (2.0 * all - 2.0 * step) / (2.0 * all)),
            "of 2 N steps that could be hidden 2 N - 2 are");
     tap_ok(r.sync_us < 1e-3, "where waiting costs nothing every step begins at its turn");
-    r = run(SPIPE_SERIAL);
+    r = run(SPIPE_SCHEDULE_SERIAL);
     tap_ok(is(r.timed_ms, 3.0 * all) && r.overlap < 1e-9, "a serial run hides nothing");
 }
 
 static void test_one_engine(void) {
     use_profile("ideal1", 1.0);
-    spipe_report_t r = run(SPIPE_ENGINES);
+    spipe_report_t r = run(SPIPE_SCHEDULE_ENGINES);
     tap_ok((r.causes & SPIPE_CAUSE_ONE_COPY_ENGINE) && strstr(r.verdict, "1 copy engine"),
            "a device that copies one way at a time is named");
     use_profile("ideal", 1.0);
-    r = run(SPIPE_ENGINES);
+    r = run(SPIPE_SCHEDULE_ENGINES);
     tap_ok(!(r.causes & SPIPE_CAUSE_ONE_COPY_ENGINE), "one with two engines is not");
 }
 

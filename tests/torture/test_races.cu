@@ -61,8 +61,8 @@ static void look(cudaError_t status, void *user) {
 
 static cudaError_t keep_running(spipe_desc_t *d, int round, pipe_array_t *x, pipe_array_t *y,
                                 job_t *j, pipe_mix_args_t *args) {
-    static const spipe_schedule_t schedules[] = {
-        SPIPE_ENGINES, SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY, SPIPE_SERIAL};
+    static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_ENGINES, SPIPE_SCHEDULE_ZERO_COPY,
+                                                 SPIPE_SCHEDULE_SERIAL};
     spipe_pipeline_t *p;
     cudaError_t e;
     *d = spipe_desc_default();
@@ -71,7 +71,7 @@ static cudaError_t keep_running(spipe_desc_t *d, int round, pipe_array_t *x, pip
     d->depth = 3;
     d->threads = (size_t)(round % 2);
     d->staging = SPIPE_STAGING_COPY;
-    d->schedule = schedules[round % 5];
+    d->schedule = schedules[round % 3];
     spipe_add_input(d, x->at, 1);
     spipe_add_output(d, y->at, 1);
     spipe_add_stage(d, "mix", pipe_mix_stage, args);
@@ -291,7 +291,6 @@ static void test_stop_in_a_wave(void) {
     d.chunk = CHUNK;
     d.depth = 4;
     d.threads = 1;
-    d.schedule = SPIPE_BREADTH_FIRST;
     d.progress = stop_at_once;
     d.progress_user = &stopped;
     spipe_add_source(&d, slow_source, &s, 1);

@@ -186,7 +186,7 @@ static void describe(scene_t *s, spipe_desc_t *d, spipe_file_t *in, spipe_file_t
     d->chunk = s->chunk;
     d->depth = 1 + pick(4);
     d->threads = pick(4);
-    d->schedule = (spipe_schedule_t)pick(6);
+    d->schedule = (spipe_schedule_t)pick(4);
     d->checked = one_in(6);
     if (one_in(4)) d->progress = progress;
     d->progress_user = s;

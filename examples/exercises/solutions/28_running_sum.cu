@@ -34,7 +34,7 @@ int main() {
     for (int i = 0; i < N; ++i) x[i] = i % 7;
     d.count = N;
     d.chunk = N / 8;
-    d.schedule = SPIPE_ENGINES;
+    d.schedule = SPIPE_SCHEDULE_ENGINES;
     d.staging = SPIPE_STAGING_COPY; /* so little is else left to CUDA, which waits for each chunk */
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
