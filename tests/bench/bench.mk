@@ -69,6 +69,21 @@ $(VERSUS)_old.cu.o $(VERSUS)_new.cu.o: tests/bench/versus_side.cu $(BUILD)/flags
 $(VERSUS_SIDES): %.so: %.cu.o ; $(Q)$(LINK_side)
 -include $(VERSUS_SIDES:.so=.cu.d)
 
+# The header without one mechanism at a time, each in a shared object of its own.
+ABLATE := $(BUILD)/tests/bench/ablate
+$(ABLATE): LIBS = -rdynamic -ldl
+ifeq ($(BACKEND),host)
+LINK_ablate = $(CXX) $(SANFLAGS) -shared @O.o -o @O
+else
+$(ABLATE): CUDART = shared
+$(ABLATE): LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64 -ldl
+LINK_ablate = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart shared -shared @O.o -o @O
+endif
+ablate: $(ABLATE) ## on a GPU: each mechanism of the library taken out once: its lines, what it gains; about 8 minutes; ABLATE_ARGS=--rounds N
+	@tests/bench/ablate --out $(BUILD)/ablate --compile '$(firstword $(COMPILE_side)) -I@H \
+	    $(wordlist 2,99,$(COMPILE_side)) -c tests/bench/ablate_side.cu -o @O.o && $(LINK_ablate)' \
+	    $(ABLATE) $(ABLATE_ARGS) || [ $$? = 77 ]
+
 bench-versus: $(VERSUS) $(VERSUS_SIDES) ## on a GPU: the header of OLD_COMMIT beside this one, 336 kinds of work; under 10 minutes
 	@$(VERSUS) $(VERSUS_ARGS) || [ $$? = 77 ]
 

@@ -69,7 +69,7 @@ RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
 PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png docs/course/pictures \
     $(TESTS) $(TESTS_HOST) tests/host/missing_event $(EXAMPLES) \
-    $(addprefix tests/bench/,bench async_sample costs direct_reads files many multicopy_sample kernels multi rings steps sweep versus))
+    $(addprefix tests/bench/,ablate bench async_sample costs direct_reads files many multicopy_sample kernels multi rings steps sweep versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
