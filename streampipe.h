@@ -251,8 +251,22 @@ END EXAMPLE
 #define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
-/* What a run returns after the progress callback stopped it: the work is not finished. */
-#define SPIPE_STOPPED cudaErrorNotReady
+/*  What a call returns where no error of CUDA's says it: nothing is broken, but what was asked for
+    was not done.
+    spipe_error_string, spipe_error_name -- the words, or the name, of one of these and of CUDA's
+    errors.
+
+    e          in      what a function returned.
+    Returns    a constant string, as cudaGetErrorString and cudaGetErrorName do.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+#define SPIPE_STOPPED       ((cudaError_t)9001) /* the progress callback stopped the run */
+#define SPIPE_WOULD_WAIT    ((cudaError_t)9002) /* a run with no_wait would wait for memory */
+#define SPIPE_ALL_HELD      ((cudaError_t)9003) /* you hold all chunks that can be taken */
+#define SPIPE_CHANNEL_FULL  ((cudaError_t)9004) /* receive first */
+#define SPIPE_CHANNEL_EMPTY ((cudaError_t)9005) /* send first */
+#define SPIPE_ALL_LEASED    ((cudaError_t)9006) /* all streams of a pool are leased */
+SPIPE_API const char *spipe_error_string(cudaError_t e);
+SPIPE_API const char *spipe_error_name(cudaError_t e);
 
 /* Why a pipeline failed: more than a cudaError_t can say. */
 typedef struct spipe_failure {
@@ -373,7 +387,7 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     pool       in      made by spipe_stream_pool_create.
     stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
                        release: one that acquire gave; work may still be queued on it.
-    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
+    Returns    cudaSuccess; try_acquire: SPIPE_ALL_LEASED; release:
                cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
                cudaErrorInvalidValue for a dead pool.
     Blocks     acquire: the calling thread, until another releases. The others: no.
@@ -573,9 +587,9 @@ typedef struct spipe_channel {
                        on it after the call sees the value.
     value      in      send: device (or pinned host) memory to read.
     into       out     recv: device (or pinned host) memory to write.
-    Returns    cudaSuccess; cudaErrorNotReady (send: the channel is full: receive first; recv: it
-               is empty: send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy:
-               another call is under way); any error of the copy.
+    Returns    cudaSuccess; send: SPIPE_CHANNEL_FULL (receive first); recv: SPIPE_CHANNEL_EMPTY
+               (send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy: another call is
+               under way); any error of the copy.
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
@@ -816,7 +830,7 @@ typedef struct spipe_desc {
     void *progress_user;
     struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
-                                        others returns cudaErrorNotReady at once (default: 0) */
+                                        others returns SPIPE_WOULD_WAIT at once (default: 0) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
     int blocking; /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
                              use no CPU; it may take longer (default: 0) */
@@ -1138,8 +1152,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     chunk      out     its buffers in device memory, as a stage gets them; count 0: there are no
                        more, and every output is whole. You may hold several, up to depth.
     report     out     what happened since the first chunk; may be NULL.
-    Returns    next: cudaSuccess; cudaErrorNotReady (you hold all slots or, after the last chunk,
-               some: release them); else as spipe_run, and spipe_pipeline_failure has the sentence:
+    Returns    next: cudaSuccess; SPIPE_ALL_HELD (you hold all slots or, after the last chunk, some:
+               release them); else as spipe_run, and spipe_pipeline_failure has the sentence:
                then you hold no chunk any more, and the next call begins with the first chunk again.
                release: cudaSuccess; cudaErrorNotPermitted (you hold no chunk); else as next. end:
                the last error.
@@ -1212,7 +1226,7 @@ typedef struct spipe_resources_in_use {
     run. It always plans with at least a sixteenth of all.
     If there is no room for it, it waits until others have ended. Runs wait in the order in
     which they came, but those of a higher desc.priority go first. With desc.no_wait a run that
-    would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan
+    would wait returns SPIPE_WOULD_WAIT. A pipeline that was enqueued keeps its memory and plan
     until it is destroyed; no run waits for it.
 
     Sharing: host threads are shared equally by the runs that have work for them. A kept pipeline
@@ -1599,11 +1613,37 @@ SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
     *text = 0;
 }
 
+/* Names and words of the library's own values, in their order from SPIPE_STOPPED on. */
+static const char *const spipe_priv_own_errors[][2] = {
+    {"SPIPE_STOPPED", "the progress callback stopped the run"},
+    {"SPIPE_WOULD_WAIT", "the run would have to wait for memory that other runs have"},
+    {"SPIPE_ALL_HELD", "all chunks that can be taken are held; release one first"},
+    {"SPIPE_CHANNEL_FULL", "the channel is full; receive first"},
+    {"SPIPE_CHANNEL_EMPTY", "the channel is empty; send first"},
+    {"SPIPE_ALL_LEASED", "all streams of the pool are leased"}};
+
+/* The row of an own value; NULL = it is not one. */
+SPIPE_PRIV_RARE const char *const *spipe_priv_own_error(cudaError_t e) {
+    const int row = (int)e - (int)SPIPE_STOPPED;
+    const int num = (int)(sizeof spipe_priv_own_errors / sizeof *spipe_priv_own_errors);
+    return row >= 0 && row < num ? spipe_priv_own_errors[row] : NULL;
+}
+
+SPIPE_API const char *spipe_error_string(cudaError_t e) {
+    const char *const *own = spipe_priv_own_error(e);
+    return own ? own[1] : cudaGetErrorString(e);
+}
+
+SPIPE_API const char *spipe_error_name(cudaError_t e) {
+    const char *const *own = spipe_priv_own_error(e);
+    return own ? own[0] : cudaGetErrorName(e);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                       const char *file, int line) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, what,
-            why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
+            why && why[0] ? why : spipe_error_string(error), spipe_error_name(error));
     exit(EXIT_FAILURE);
 }
 
@@ -2002,7 +2042,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
         may_wait = 0; /* no other thread could release one */
 #endif
         if (!may_wait) {
-            e = cudaErrorNotReady;
+            e = SPIPE_ALL_LEASED;
             break;
         }
         spipe_priv_wait(pool->sync);
@@ -2521,7 +2561,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
 
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
-    cudaError_t e = cudaErrorNotReady;
+    cudaError_t e = SPIPE_CHANNEL_FULL;
     int before;
     if (!c || !value) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
@@ -2542,7 +2582,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
-    cudaError_t e = cudaErrorNotReady;
+    cudaError_t e = SPIPE_CHANNEL_EMPTY;
     int before;
     if (!c || !into) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
@@ -5281,7 +5321,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
                                             cudaError_t e, int stage, size_t chunk,
                                             const char *format, ...) {
     void *dropped = NULL;
-    if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
+    if (note && spipe_priv_own_error(e)) e = cudaErrorUnknown; /* those are the library's */
     spipe_priv_lock(p->sync);
     if (!p->run.failed || (chunk < p->failure.chunk && !p->run.at.broken)) {
         va_list args;
@@ -9435,7 +9475,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
     if (r->failure.error != cudaSuccess) {
         fprintf(to, "  FAILED    %s (%s)\n  whole     %zu chunks\n", r->failure.message,
-                cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
+                spipe_error_name(r->failure.error), r->failure.chunks_whole);
     }
     if (r->depth > 0) {
         spipe_priv_print_choices(r, to);
@@ -9949,7 +9989,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
     if (held < p->plan.depth && p->pull.taken < spipe_priv_pull_bound(p, &p->run.num_chunks)) {
         return cudaSuccess;
     }
-    return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
+    return spipe_priv_refuse_call(p, NULL, SPIPE_ALL_HELD,
                                   "chunks that were taken are held; release them first");
 }
 
@@ -10948,12 +10988,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_pipeline_t *h = r->holders;
     if (p->request.desc.no_wait && !first) {
-        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+        return spipe_priv_refuse(&p->failure, SPIPE_WOULD_WAIT,
                                  "other runs wait for the resources' memory already; leave no_wait "
                                  "0 to wait behind them");
     }
     if (p->request.desc.no_wait && r->holders) {
-        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+        return spipe_priv_refuse(&p->failure, SPIPE_WOULD_WAIT,
                                  "other runs have the resources' memory: %zu of %zu bytes on the "
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
@@ -11002,7 +11042,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *p
     spipe_resources_t *r = spipe_priv_resources_of(&parts[0]->request.desc);
     const double began = spipe_priv_seconds();
     const int inside = spipe_priv_is_inside(r, thread);
-    cudaError_t e = cudaErrorNotReady;
+    cudaError_t e = SPIPE_WOULD_WAIT;
     int waits = 0;
     size_t k;
     for (;;) {

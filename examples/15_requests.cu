@@ -11,7 +11,7 @@
     Expect      (hostcuda) 32 requests of 32 to 512 KiB
                 one stream, first call   0.661 ms
                 one stream               0.661 ms
-                a fifth lease: cudaErrorNotReady, so the caller waits or sheds load
+                a fifth lease: SPIPE_ALL_LEASED, so the caller waits or sheds load
                 4 leased streams         0.316 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
@@ -63,7 +63,7 @@ static cudaError_t serve(const service_t *s, spipe_stream_pool_t *pool, cudaStre
     const cudaError_t e = spipe_stream_try_acquire(pool, &fifth); /* acquire would wait here */
     for (k = 0; k < STREAMS; ++k) SPIPE_TRY(spipe_scope_end(&scope[k]));
     printf("a fifth lease: %s, so the caller waits or sheds load\n", cudaGetErrorName(e));
-    return e == cudaErrorNotReady ? cudaSuccess : cudaErrorUnknown;
+    return e == SPIPE_ALL_LEASED ? cudaSuccess : cudaErrorUnknown;
 }
 
 /* Returns how many numbers of the answers are wrong, and wipes them for the next round. */

@@ -1916,7 +1916,7 @@ SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, cons
     SPIPE_TRY(spipe_priv_file_open(&file, path));
     fprintf(file.f, "{\n  \"streampipe\": \"%d.%d.%d\",\n  ", SPIPE_VERSION_MAJOR,
             SPIPE_VERSION_MINOR, SPIPE_VERSION_PATCH);
-    spipe_priv_json_text(file.f, "error", cudaGetErrorName(report->failure.error));
+    spipe_priv_json_text(file.f, "error", spipe_error_name(report->failure.error));
     fputs(",\n  ", file.f);
     spipe_priv_json_text(file.f, "schedule", spipe_schedule_name(report->schedule));
     spipe_priv_report_members(file.f, report);

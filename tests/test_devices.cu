@@ -904,8 +904,7 @@ static void test_progress(void) {
     pipe_free(&y);
 }
 
-/* cudaErrorNotReady is what a stopped run returns; here a stage and a sink return it, so the run
-   returns another error. */
+/* A stage and a sink return what a query may leave: the run fails with it. */
 static cudaError_t not_ready_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return c->index == 30 ? cudaErrorNotReady : pipe_mix_stage(c, user);
@@ -938,7 +937,7 @@ static void test_not_ready(void) {
             spipe_add_stage(&d, "mix", what < 2 ? not_ready_stage : pipe_mix_stage, &args);
             use(&d);
             const cudaError_t e = spipe_run(&d, &r);
-            good &= e == cudaErrorUnknown && strstr(r.failure.message, said[what]) &&
+            good &= e == cudaErrorNotReady && strstr(r.failure.message, said[what]) &&
                     r.failure.chunk == 30 && r.failure.stage == (what < 2 ? 0 : -1) &&
                     r.failure.chunks_whole == 30;
             /* whoever is given chunk 30 fails, one after the other; a sink is asked once */

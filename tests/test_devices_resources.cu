@@ -487,7 +487,7 @@ static void test_waits(void) {
     while (usage_of(r, devices[2]).device_bytes == 0) usleep(200);
     w.d.no_wait = 1;
     run_world(&w);
-    tap_ok(w.got == cudaErrorNotReady && strstr(w.r.failure.message, "no_wait") &&
+    tap_ok(w.got == SPIPE_WOULD_WAIT && strstr(w.r.failure.message, "no_wait") &&
                w.r.devices_failed == 0,
            "a run that would have to wait on one device, and may not: %s", w.r.failure.message);
     w.d.no_wait = 0;
@@ -501,7 +501,7 @@ static void test_waits(void) {
     v.d.no_wait = 1;
     spipe_devices_list(&v.d, &zero, 1);
     run_world(&v);
-    tap_ok(v.got == cudaErrorNotReady, "whoever comes is behind it there, too: %s",
+    tap_ok(v.got == SPIPE_WOULD_WAIT, "whoever comes is behind it there, too: %s",
            v.r.failure.message);
     go_on = 1;
     holder.join();

@@ -275,7 +275,31 @@ static void test_print(void) {
     fclose(full);
 }
 
+/* The library's own values are no error of CUDA's, differ, and have a name and words. */
+static void test_own_values(void) {
+    static const cudaError_t own[] = {SPIPE_STOPPED,      SPIPE_WOULD_WAIT,    SPIPE_ALL_HELD,
+                                      SPIPE_CHANNEL_FULL, SPIPE_CHANNEL_EMPTY, SPIPE_ALL_LEASED};
+    static const char *const names[] = {"SPIPE_STOPPED",       "SPIPE_WOULD_WAIT",
+                                        "SPIPE_ALL_HELD",      "SPIPE_CHANNEL_FULL",
+                                        "SPIPE_CHANNEL_EMPTY", "SPIPE_ALL_LEASED"};
+    const char *none = cudaGetErrorString((cudaError_t)8999);
+    size_t k, j, wrong = 0;
+    for (k = 0; k < sizeof own / sizeof *own; ++k) {
+        wrong += strcmp(cudaGetErrorString(own[k]), none) != 0;
+        wrong += strcmp(spipe_error_name(own[k]), names[k]) != 0;
+        wrong += strcmp(spipe_error_string(own[k]), none) == 0;
+        for (j = 0; j < k; ++j) wrong += own[j] == own[k];
+    }
+    wrong += strcmp(spipe_error_string(cudaErrorInvalidValue),
+                    cudaGetErrorString(cudaErrorInvalidValue)) != 0;
+    wrong += strcmp(spipe_error_name(cudaSuccess), "cudaSuccess") != 0;
+    wrong += strcmp(spipe_error_string((cudaError_t)9000), none) != 0;
+    wrong += strcmp(spipe_error_string((cudaError_t)9007), none) != 0;
+    tap_ok(wrong == 0, "each of the library's own values has a name and words of its own");
+}
+
 int main(void) {
+    test_own_values();
     test_buffers();
     test_sizes();
     test_stages();

@@ -734,7 +734,7 @@ static const mistake_t mistakes[] = {
     {"Two outputs of one path", one_path_twice, cudaErrorInvalidValue, "two paths"},
     {"A chunk released twice: more releases than chunks", released_twice, cudaErrorNotPermitted,
      "one `spipe_release` for each `spipe_next`"},
-    {"A loop that never releases", no_chunk_more, cudaErrorNotReady,
+    {"A loop that never releases", no_chunk_more, SPIPE_ALL_HELD,
      "release a chunk before the next, or hold at most `depth` of them"},
     {NULL, NULL, cudaSuccess, "Stages and sources"},
     {"Two stages with the same name", same_name, cudaErrorInvalidValue,

@@ -215,7 +215,7 @@ static cudaError_t use_events(void) {
 
 static cudaError_t use_channel(void) {
     const cudaError_t e = spipe_channel_send(&shared.channel, stream, memory);
-    if (e != cudaSuccess && e != cudaErrorNotReady) return e;
+    if (e != cudaSuccess && e != SPIPE_CHANNEL_FULL) return e;
     return spipe_channel_recv(&shared.channel, stream, memory);
 }
 
@@ -230,7 +230,7 @@ static void *use_until_dead(void *fn) {
     int k;
     for (k = 0; k < 1000 && e != cudaErrorInvalidValue; ++k) {
         e = ((cudaError_t(*)(void))fn)();
-        if (e == cudaSuccess || e == cudaErrorNotReady || e == cudaErrorNotPermitted) continue;
+        if (e == cudaSuccess || e == SPIPE_CHANNEL_EMPTY || e == cudaErrorNotPermitted) continue;
         if (e != cudaErrorInvalidValue) return &shared;
     }
     return NULL;

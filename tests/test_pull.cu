@@ -156,7 +156,7 @@ static cudaError_t loop(world_t *w, const cudaStream_t *streams, size_t held, si
             if (e != cudaSuccess) return e;
         }
         e = spipe_next(w->p, s, &c);
-        if (e == cudaErrorNotReady && *taken > released) { /* the end, or all slots are held */
+        if (e == SPIPE_ALL_HELD && *taken > released) { /* the end, or all slots are held */
             e = spipe_release(w->p, streams[released++ % 2]);
             if (e != cudaSuccess) return e;
             continue;
@@ -420,7 +420,7 @@ static void test_refused(const cudaStream_t *streams) {
     tap_ok(spipe_next(w.p, streams[0], NULL) == cudaErrorInvalidValue, "no chunk to write to: %s",
            spipe_pipeline_failure(w.p)->message);
     for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_next(w.p, streams[0], &c));
-    tap_ok(spipe_next(w.p, streams[0], &c) == cudaErrorNotReady && says(&w, "release them first"),
+    tap_ok(spipe_next(w.p, streams[0], &c) == SPIPE_ALL_HELD && says(&w, "release them first"),
            "more than there are slots: %s", spipe_pipeline_failure(w.p)->message);
     tap_ok(spipe_pipeline_run(w.p, &r) == cudaErrorNotPermitted &&
                strstr(r.failure.message, "spipe_end") &&

@@ -126,7 +126,7 @@ static void test_pool(void) {
     SPIPE_CHECK(spipe_stream_pool_create(&pool, 3, SPIPE_PRIORITY_LOW));
     for (k = 0; k < 3; ++k) SPIPE_CHECK(spipe_stream_acquire(&pool, &s[k]));
     tap_ok(s[0] != s[1] && s[1] != s[2] && s[0] != s[2], "leases are exclusive");
-    tap_ok(spipe_stream_try_acquire(&pool, &t) == cudaErrorNotReady && !t,
+    tap_ok(spipe_stream_try_acquire(&pool, &t) == SPIPE_ALL_LEASED && !t,
            "try_acquire does not wait when all are leased");
     tap_ok(spipe_stream_release(&pool, s[1]) == cudaSuccess &&
                spipe_stream_release(&pool, s[1]) == cudaErrorInvalidResourceHandle &&
@@ -450,13 +450,15 @@ static void test_channel(void) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned, VALUES * N * sizeof(int)));
     SPIPE_CHECK(cudaMemsetAsync(from, 0, N * sizeof(int), a));
     SPIPE_CHECK(spipe_channel_create(&ch, N * sizeof(int), 3));
-    tap_ok(spipe_channel_recv(&ch, b, to) == cudaErrorNotReady, "nothing sent, nothing to receive");
+    tap_ok(spipe_channel_recv(&ch, b, to) == SPIPE_CHANNEL_EMPTY,
+           "nothing sent, nothing to receive");
     for (k = 0; k < VALUES; ++k) {
         SPIPE_CHECK(add(a, from, k, N));
         SPIPE_CHECK(spipe_channel_send(&ch, a, from));
         if (k < 2) continue;
         if (k == 2) {
-            tap_ok(spipe_channel_send(&ch, a, from) == cudaErrorNotReady, "a full channel says so");
+            tap_ok(spipe_channel_send(&ch, a, from) == SPIPE_CHANNEL_FULL,
+                   "a full channel says so");
         }
         SPIPE_CHECK(spipe_channel_recv(&ch, b, to));
         SPIPE_CHECK(

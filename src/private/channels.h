@@ -48,7 +48,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
 
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
-    cudaError_t e = cudaErrorNotReady;
+    cudaError_t e = SPIPE_CHANNEL_FULL;
     int before;
     if (!c || !value) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));
@@ -69,7 +69,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
 }
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
-    cudaError_t e = cudaErrorNotReady;
+    cudaError_t e = SPIPE_CHANNEL_EMPTY;
     int before;
     if (!c || !into) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_begin_call_there(&c->owner, c, 0, &before));

@@ -30,11 +30,37 @@ SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
     *text = 0;
 }
 
+/* Names and words of the library's own values, in their order from SPIPE_STOPPED on. */
+static const char *const spipe_priv_own_errors[][2] = {
+    {"SPIPE_STOPPED", "the progress callback stopped the run"},
+    {"SPIPE_WOULD_WAIT", "the run would have to wait for memory that other runs have"},
+    {"SPIPE_ALL_HELD", "all chunks that can be taken are held; release one first"},
+    {"SPIPE_CHANNEL_FULL", "the channel is full; receive first"},
+    {"SPIPE_CHANNEL_EMPTY", "the channel is empty; send first"},
+    {"SPIPE_ALL_LEASED", "all streams of the pool are leased"}};
+
+/* The row of an own value; NULL = it is not one. */
+SPIPE_PRIV_RARE const char *const *spipe_priv_own_error(cudaError_t e) {
+    const int row = (int)e - (int)SPIPE_STOPPED;
+    const int num = (int)(sizeof spipe_priv_own_errors / sizeof *spipe_priv_own_errors);
+    return row >= 0 && row < num ? spipe_priv_own_errors[row] : NULL;
+}
+
+SPIPE_API const char *spipe_error_string(cudaError_t e) {
+    const char *const *own = spipe_priv_own_error(e);
+    return own ? own[1] : cudaGetErrorString(e);
+}
+
+SPIPE_API const char *spipe_error_name(cudaError_t e) {
+    const char *const *own = spipe_priv_own_error(e);
+    return own ? own[0] : cudaGetErrorName(e);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                       const char *file, int line) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, what,
-            why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
+            why && why[0] ? why : spipe_error_string(error), spipe_error_name(error));
     exit(EXIT_FAILURE);
 }
 

@@ -47,7 +47,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv
                                             cudaError_t e, int stage, size_t chunk,
                                             const char *format, ...) {
     void *dropped = NULL;
-    if (note && e == SPIPE_STOPPED) e = cudaErrorUnknown; /* that is for the progress callback */
+    if (note && spipe_priv_own_error(e)) e = cudaErrorUnknown; /* those are the library's */
     spipe_priv_lock(p->sync);
     if (!p->run.failed || (chunk < p->failure.chunk && !p->run.at.broken)) {
         va_list args;

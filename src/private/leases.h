@@ -34,7 +34,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
         may_wait = 0; /* no other thread could release one */
 #endif
         if (!may_wait) {
-            e = cudaErrorNotReady;
+            e = SPIPE_ALL_LEASED;
             break;
         }
         spipe_priv_wait(pool->sync);

@@ -230,12 +230,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_pipeline_t *h = r->holders;
     if (p->request.desc.no_wait && !first) {
-        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+        return spipe_priv_refuse(&p->failure, SPIPE_WOULD_WAIT,
                                  "other runs wait for the resources' memory already; leave no_wait "
                                  "0 to wait behind them");
     }
     if (p->request.desc.no_wait && r->holders) {
-        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+        return spipe_priv_refuse(&p->failure, SPIPE_WOULD_WAIT,
                                  "other runs have the resources' memory: %zu of %zu bytes on the "
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
@@ -284,7 +284,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *p
     spipe_resources_t *r = spipe_priv_resources_of(&parts[0]->request.desc);
     const double began = spipe_priv_seconds();
     const int inside = spipe_priv_is_inside(r, thread);
-    cudaError_t e = cudaErrorNotReady;
+    cudaError_t e = SPIPE_WOULD_WAIT;
     int waits = 0;
     size_t k;
     for (;;) {

@@ -222,7 +222,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
     if (held < p->plan.depth && p->pull.taken < spipe_priv_pull_bound(p, &p->run.num_chunks)) {
         return cudaSuccess;
     }
-    return spipe_priv_refuse_call(p, NULL, cudaErrorNotReady,
+    return spipe_priv_refuse_call(p, NULL, SPIPE_ALL_HELD,
                                   "chunks that were taken are held; release them first");
 }
 

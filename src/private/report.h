@@ -226,7 +226,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
     if (r->failure.error != cudaSuccess) {
         fprintf(to, "  FAILED    %s (%s)\n  whole     %zu chunks\n", r->failure.message,
-                cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
+                spipe_error_name(r->failure.error), r->failure.chunks_whole);
     }
     if (r->depth > 0) {
         spipe_priv_print_choices(r, to);

@@ -19,9 +19,9 @@ typedef struct spipe_channel {
                        on it after the call sees the value.
     value      in      send: device (or pinned host) memory to read.
     into       out     recv: device (or pinned host) memory to write.
-    Returns    cudaSuccess; cudaErrorNotReady (send: the channel is full: receive first; recv: it
-               is empty: send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy:
-               another call is under way); any error of the copy.
+    Returns    cudaSuccess; send: SPIPE_CHANNEL_FULL (receive first); recv: SPIPE_CHANNEL_EMPTY
+               (send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy: another call is
+               under way); any error of the copy.
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */

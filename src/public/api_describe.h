@@ -228,7 +228,7 @@ typedef struct spipe_desc {
     void *progress_user;
     struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
-                                        others returns cudaErrorNotReady at once (default: 0) */
+                                        others returns SPIPE_WOULD_WAIT at once (default: 0) */
     struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
     int blocking; /* 1 = while a run waits, for the GPU or for host work, its threads sleep and
                              use no CPU; it may take longer (default: 0) */

@@ -12,8 +12,22 @@
 #define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
-/* What a run returns after the progress callback stopped it: the work is not finished. */
-#define SPIPE_STOPPED cudaErrorNotReady
+/*  What a call returns where no error of CUDA's says it: nothing is broken, but what was asked for
+    was not done.
+    spipe_error_string, spipe_error_name -- the words, or the name, of one of these and of CUDA's
+    errors.
+
+    e          in      what a function returned.
+    Returns    a constant string, as cudaGetErrorString and cudaGetErrorName do.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+#define SPIPE_STOPPED       ((cudaError_t)9001) /* the progress callback stopped the run */
+#define SPIPE_WOULD_WAIT    ((cudaError_t)9002) /* a run with no_wait would wait for memory */
+#define SPIPE_ALL_HELD      ((cudaError_t)9003) /* you hold all chunks that can be taken */
+#define SPIPE_CHANNEL_FULL  ((cudaError_t)9004) /* receive first */
+#define SPIPE_CHANNEL_EMPTY ((cudaError_t)9005) /* send first */
+#define SPIPE_ALL_LEASED    ((cudaError_t)9006) /* all streams of a pool are leased */
+SPIPE_API const char *spipe_error_string(cudaError_t e);
+SPIPE_API const char *spipe_error_name(cudaError_t e);
 
 /* Why a pipeline failed: more than a cudaError_t can say. */
 typedef struct spipe_failure {

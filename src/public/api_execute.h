@@ -77,8 +77,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     chunk      out     its buffers in device memory, as a stage gets them; count 0: there are no
                        more, and every output is whole. You may hold several, up to depth.
     report     out     what happened since the first chunk; may be NULL.
-    Returns    next: cudaSuccess; cudaErrorNotReady (you hold all slots or, after the last chunk,
-               some: release them); else as spipe_run, and spipe_pipeline_failure has the sentence:
+    Returns    next: cudaSuccess; SPIPE_ALL_HELD (you hold all slots or, after the last chunk, some:
+               release them); else as spipe_run, and spipe_pipeline_failure has the sentence:
                then you hold no chunk any more, and the next call begins with the first chunk again.
                release: cudaSuccess; cudaErrorNotPermitted (you hold no chunk); else as next. end:
                the last error.

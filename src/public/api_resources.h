@@ -37,7 +37,7 @@ typedef struct spipe_resources_in_use {
     run. It always plans with at least a sixteenth of all.
     If there is no room for it, it waits until others have ended. Runs wait in the order in
     which they came, but those of a higher desc.priority go first. With desc.no_wait a run that
-    would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan
+    would wait returns SPIPE_WOULD_WAIT. A pipeline that was enqueued keeps its memory and plan
     until it is destroyed; no run waits for it.
 
     Sharing: host threads are shared equally by the runs that have work for them. A kept pipeline

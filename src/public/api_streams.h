@@ -78,7 +78,7 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     pool       in      made by spipe_stream_pool_create.
     stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
                        release: one that acquire gave; work may still be queued on it.
-    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
+    Returns    cudaSuccess; try_acquire: SPIPE_ALL_LEASED; release:
                cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
                cudaErrorInvalidValue for a dead pool.
     Blocks     acquire: the calling thread, until another releases. The others: no.

@@ -886,7 +886,7 @@ static inline cudaError_t fuzz_loop(fuzz_world_t *w, spipe_pipeline_t *p,
             e = spipe_next(p, streams[taken % s->num_streams], &c);
             if (e == cudaSuccess && c.count == 0) break;
         }
-        if (taken - released >= s->held || (e == cudaErrorNotReady && taken > released)) {
+        if (taken - released >= s->held || (e == SPIPE_ALL_HELD && taken > released)) {
             e = spipe_release(p, streams[released++ % s->num_streams]);
             continue;
         }

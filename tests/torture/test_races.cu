@@ -140,7 +140,7 @@ static void lease(long times, int number) {
         cudaStream_t stream = NULL;
         int k = 0;
         if ((i + number) % 16 == 0) {
-            while (spipe_stream_try_acquire(&pool, &stream) == cudaErrorNotReady) {
+            while (spipe_stream_try_acquire(&pool, &stream) == SPIPE_ALL_LEASED) {
                 std::this_thread::yield();
             }
         } else {
