@@ -94,10 +94,10 @@ END EXAMPLE
                  left as CUDA's last error, but for SPIPE_LAUNCH, which stands for a launch. A run
                  that fails says which stage and chunk, and how many chunks are whole, in a
                  spipe_failure_t.
-      Streams    a run by spipe_run, spipe_pipeline_run or spipe_next starts after the work that is
-                 on the default stream when it begins, as cudaMemcpy would, if an array is in
-                 pinned or device memory: a kernel there may still write it. Work on other
-                 streams is yours to wait for, or enqueue the run behind it
+      Streams    a run by spipe_run, spipe_pipeline_run or spipe_pipeline_next starts after the
+                 work that is on the default stream when it begins, as cudaMemcpy would, if an
+                 array is in pinned or device memory: a kernel there may still write it. Work on
+                 other streams is yours to wait for, or enqueue the run behind it
                  (spipe_pipeline_enqueue). Set ignore_default_stream if the default stream has
                  work that does not concern the run.
       Threads    different threads may use different objects; only one thread at a time may use an
@@ -226,6 +226,9 @@ END EXAMPLE
 #define spipe_stage_once  SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
 #define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
 #define spipe_enqueue     SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
+#define spipe_next        SPIPE_PRIV_RENAMED("spipe_next is now spipe_pipeline_next")
+#define spipe_release     SPIPE_PRIV_RENAMED("spipe_release is now spipe_pipeline_release")
+#define spipe_end         SPIPE_PRIV_RENAMED("spipe_end is now spipe_pipeline_end")
 #define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_SCHEDULE_ZERO_COPY")
 #define SPIPE_ENGINES     SPIPE_PRIV_RENAMED("SPIPE_ENGINES is now SPIPE_SCHEDULE_ENGINES")
 #define SPIPE_SERIAL      SPIPE_PRIV_RENAMED("SPIPE_SERIAL is now SPIPE_SCHEDULE_SERIAL")
@@ -251,20 +254,21 @@ END EXAMPLE
 #define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
-/*  What a call returns where no error of CUDA's says it: nothing is broken, but what was asked for
-    was not done.
-    spipe_error_string, spipe_error_name -- the words, or the name, of one of these and of CUDA's
-    errors.
-
-    e          in      what a function returned.
-    Returns    a constant string, as cudaGetErrorString and cudaGetErrorName do.
-    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+/* What a call returns where no error of CUDA's says it: nothing is broken, but what was asked for
+   was not done. */
 #define SPIPE_STOPPED       ((cudaError_t)9001) /* the progress callback stopped the run */
 #define SPIPE_WOULD_WAIT    ((cudaError_t)9002) /* a run with no_wait would wait for memory */
 #define SPIPE_ALL_HELD      ((cudaError_t)9003) /* you hold all chunks that can be taken */
 #define SPIPE_CHANNEL_FULL  ((cudaError_t)9004) /* receive first */
 #define SPIPE_CHANNEL_EMPTY ((cudaError_t)9005) /* send first */
 #define SPIPE_ALL_LEASED    ((cudaError_t)9006) /* all streams of a pool are leased */
+
+/*  spipe_error_string, spipe_error_name -- the words, or the name, of one of these values, or of an
+    error of CUDA's.
+
+    e          in      what a function returned.
+    Returns    a constant string, as cudaGetErrorString and cudaGetErrorName do.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API const char *spipe_error_string(cudaError_t e);
 SPIPE_API const char *spipe_error_name(cudaError_t e);
 
@@ -697,8 +701,8 @@ typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t firs
 typedef const char *(*spipe_why_fn)(void *user);
 
 /* Ends the waiting of a source or sink: for data, a queue, a socket. It is called once a run ends
-   early: by spipe_end and spipe_pipeline_destroy, after a failure, and when the progress callback
-   has stopped the run. The calls under way, and those that begin after it, must then return soon,
+   early: by spipe_pipeline_end and spipe_pipeline_destroy, after a failure, and when the progress
+   callback has stopped the run. Calls under way, and those that begin after it, must return soon,
    with an error, or with what they have; what they return is not reported. Without it the run ends
    when they return. It is called on any thread, while calls may be under way on others. With
    several GPUs it may be called more than once, and no other GPU does the chunks of one that fails.
@@ -1141,10 +1145,10 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                                                   struct spipe_timeline *timeline);
 
-/*  spipe_next -- take the next chunk, in a loop of your own: training, decoding, rendering.
-    spipe_release -- give back the oldest chunk that you took: after the work that is on stream now,
-    its outputs are copied out and its memory is used again.
-    spipe_end -- end the loop before the last chunk.
+/*  spipe_pipeline_next -- take the next chunk, in a loop of your own: training, decoding.
+    spipe_pipeline_release -- give back the oldest chunk that you took: after the work that is on
+    stream now, its outputs are copied out and its memory is used again.
+    spipe_pipeline_end -- end the loop before the last chunk.
 
     p          in/out  made by spipe_pipeline_create, of a description without stages.
     stream     in      next: the stream to use the chunk on; work put on it from now on starts after
@@ -1163,10 +1167,10 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                chunks, until the device has done all its work.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  next: threads, the first time. */
-SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,
-                                        spipe_chunk_t *chunk);
-SPIPE_API_RESULT cudaError_t spipe_release(spipe_pipeline_t *p, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_next(spipe_pipeline_t *p, cudaStream_t stream,
+                                                 spipe_chunk_t *chunk);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_release(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_pipeline_end(spipe_pipeline_t *p, spipe_report_t *report);
 
 /*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order; wait for its result.
 
@@ -3260,10 +3264,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     return cudaSuccess;
 }
 
-/* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
+/* A kept pipeline may have no stages: then its chunks are taken with spipe_pipeline_next. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
     SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
-                                             "take the chunks with spipe_next");
+                                             "take the chunks with spipe_pipeline_next");
     return cudaSuccess;
 }
 
@@ -3632,13 +3636,13 @@ typedef enum spipe_priv_state {
     SPIPE_PRIV_FILLING,
     SPIPE_PRIV_FILLED, /* its next segment can be issued */
     SPIPE_PRIV_ISSUING,
-    SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
+    SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_pipeline_next */
     SPIPE_PRIV_ON_DEVICE, /* all is issued */
     SPIPE_PRIV_OUT,       /* it can be drained */
     SPIPE_PRIV_DRAINING
 } spipe_priv_state_t;
 
-/* In a slot's `waits`: the caller of spipe_next has the chunk. */
+/* In a slot's `waits`: the caller of spipe_pipeline_next has the chunk. */
 #define SPIPE_PRIV_CALLERS (1u << SPIPE_MAX_STAGES)
 
 /* A chunk's memory, and how far the chunk has come. The states are under the lock; runs without
@@ -9625,9 +9629,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_rep
     SPIPE_TRY(spipe_priv_claim_any(p, report));
     if (!p->pull.active && !spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
     if (!p->pull.active) return e;
-    e = spipe_priv_refuse_call(p, report, cudaErrorNotPermitted,
-                               "chunks of the pipeline are being taken with spipe_next; take the "
-                               "last one, or end with spipe_end");
+    e = spipe_priv_refuse_call(
+        p, report, cudaErrorNotPermitted,
+        "chunks of the pipeline are being taken with spipe_pipeline_next; take the "
+        "last one, or end with spipe_pipeline_end");
     spipe_priv_let_go(p);
     return e;
 }
@@ -9978,9 +9983,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
     const size_t held = p->pull.taken - p->pull.released;
     if (p->request.desc.num_stages > 0) {
-        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
-                                      "the pipeline has stages, so run it; spipe_next is for one "
-                                      "without");
+        return spipe_priv_refuse_call(
+            p, NULL, cudaErrorInvalidValue,
+            "the pipeline has stages, so run it; spipe_pipeline_next is for one "
+            "without");
     }
     if (!chunk)
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
@@ -10002,8 +10008,8 @@ SPIPE_PRIV_RARE void spipe_priv_pull_let_go(spipe_priv_pipeline_t *p) {
         spipe_priv_let_go_throwing(p);
 }
 
-SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream,
-                                 spipe_chunk_t *chunk) {
+SPIPE_API cudaError_t spipe_pipeline_next(spipe_pipeline_t *pipeline, cudaStream_t stream,
+                                          spipe_chunk_t *chunk) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     int before = 0;
@@ -10021,14 +10027,14 @@ SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream
     return e;
 }
 
-SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
+SPIPE_API cudaError_t spipe_pipeline_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
         e = spipe_priv_refuse_call(p, NULL, cudaErrorNotPermitted,
-                                   "no chunk is held; take one with spipe_next first");
+                                   "no chunk is held; take one with spipe_pipeline_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
         if (e == cudaSuccess) {
@@ -10040,7 +10046,7 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     return e;
 }
 
-SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+SPIPE_API cudaError_t spipe_pipeline_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     int before = 0;
@@ -11002,7 +11008,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     if (h) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
                                  "a thread has ended in the middle of a run, which has the memory; "
-                                 "call spipe_end, or destroy that pipeline");
+                                 "call spipe_pipeline_end, or destroy that pipeline");
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,

@@ -4,11 +4,11 @@
     14_loader FOLDER      paints the pictures there, or uses those that it finds there
     You learn   a split source is a loader. `next` says, in order, which picture comes next; `work`
                 decodes pictures into pinned memory, on as many threads as you want workers. Both
-                run ahead of the loop that takes the batches: spipe_next, a kernel in a stream of
-                your own, spipe_release. All epochs are one run, so no worker stops between them.
+                run ahead of the loop that takes the batches: spipe_pipeline_next, a kernel in a
+                stream of your own, spipe_pipeline_release. All epochs are one run: no worker stops.
     Mind        `next` is called by one thread at a time, so its shuffle needs no lock. `work` is
                 called by all workers at once, so it writes nothing that they share. A batch stays
-                unchanged until the kernels that were on the stream at spipe_release are done.
+                unchanged until the kernels before spipe_pipeline_release are done.
     Expect      (hostcuda)
                 0 workers     910 ms   1.00 x
                 1 workers     909 ms   1.00 x
@@ -56,10 +56,10 @@ static cudaError_t work(void *dst, const void *tickets, size_t, size_t count, vo
 static cudaError_t train(spipe_pipeline_t *p, unsigned *sums, cudaStream_t stream) {
     spipe_chunk_t batch;
     for (;;) {
-        SPIPE_TRY(spipe_next(p, stream, &batch));
+        SPIPE_TRY(spipe_pipeline_next(p, stream, &batch));
         if (batch.count == 0) return cudaStreamSynchronize(stream);
         SPIPE_TRY(step(SPIPE_BUF(&batch, 0, const sample_t), batch.count, sums, stream));
-        SPIPE_TRY(spipe_release(p, stream));
+        SPIPE_TRY(spipe_pipeline_release(p, stream));
     }
 }
 

@@ -11,7 +11,7 @@
     Expect      (hostcuda) 32 requests of 32 to 512 KiB
                 one stream, first call   0.661 ms
                 one stream               0.661 ms
-                a fifth lease: SPIPE_ALL_LEASED, so the caller waits or sheds load
+                a fifth lease: SPIPE_ALL_LEASED: all streams of the pool are leased
                 4 leased streams         0.316 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
@@ -62,7 +62,7 @@ static cudaError_t serve(const service_t *s, spipe_stream_pool_t *pool, cudaStre
     }
     const cudaError_t e = spipe_stream_try_acquire(pool, &fifth); /* acquire would wait here */
     for (k = 0; k < STREAMS; ++k) SPIPE_TRY(spipe_scope_end(&scope[k]));
-    printf("a fifth lease: %s, so the caller waits or sheds load\n", cudaGetErrorName(e));
+    printf("a fifth lease: %s: %s\n", spipe_error_name(e), spipe_error_string(e));
     return e == SPIPE_ALL_LEASED ? cudaSuccess : cudaErrorUnknown;
 }
 

@@ -2,10 +2,10 @@
 
     nvcc -O3 -I.. -o search search.cu && ./search                    (without a GPU: make examples)
 
-    What it is  a loop of your own takes chunk after chunk (spipe_next) and searches each on the
-                next stream of a pool, so that several are searched at once. An event of a pool
-                marks the end of each search; the host waits for the oldest, and reads its result.
-                When the number is found, spipe_end ends the run, and no more data is copied.
+    What it is  a loop of your own takes chunk after chunk (spipe_pipeline_next) and searches each
+                on the next stream of a pool, so that several are searched at once. An event of a
+                pool marks the end of each search; the host waits for the oldest, and reads its
+                result. When the number is found, spipe_pipeline_end ends the run.
     Mind        the host must not wait for each search before it issues the next one, and must not
                 issue far ahead, either: what is issued is copied. Here AHEAD are under way.
     Expect      (hostcuda)
@@ -52,12 +52,12 @@ static int issue_one(searches_t *s, spipe_pipeline_t *p, spipe_stream_pool_t *st
     cudaStream_t stream;
     spipe_chunk_t c;
     SPIPE_CHECK(spipe_stream_next(streams, &stream)); /* in turn */
-    SPIPE_CHECK(spipe_next(p, stream, &c));
+    SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
     if (c.count == 0) return 0;
     SPIPE_CHECK(cudaMemsetAsync(&s->found[k], 0xFF, sizeof *s->found, stream));
     SPIPE_CHECK(SPIPE_LAUNCH(search, spipe_blocks(c.count, 256), 256, 0, stream, &s->found[k],
                              SPIPE_BUF(&c, 0, const unsigned), c.count, wanted, c.first));
-    SPIPE_CHECK(spipe_release(p, stream));
+    SPIPE_CHECK(spipe_pipeline_release(p, stream));
     SPIPE_CHECK(spipe_event_acquire(events, &s->ended[k]));
     SPIPE_CHECK(cudaEventRecord(s->ended[k], stream));
     ++s->issued;
@@ -87,7 +87,7 @@ static unsigned find(const unsigned *x, unsigned wanted, unsigned *memory, doubl
         const unsigned at = wait_for_one(&s, &events);
         found = at < found ? at : found;
     }
-    SPIPE_CHECK(spipe_end(p, NULL)); /* what is left is not copied */
+    SPIPE_CHECK(spipe_pipeline_end(p, NULL)); /* what is left is not copied */
     *ms = ex_now_ms() - start;
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     SPIPE_CHECK(spipe_event_pool_destroy(&events));

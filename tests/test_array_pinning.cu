@@ -54,13 +54,13 @@ static cudaError_t do_run(spipe_pipeline_t *p, how_t how, spipe_report_t *r) {
         e = spipe_pipeline_enqueue(p, s);
         if (e == cudaSuccess) e = spipe_pipeline_wait(p, r);
     }
-    while (how >= PULL && e == cudaSuccess && (e = spipe_next(p, s, &c)) == cudaSuccess) {
+    while (how >= PULL && e == cudaSuccess && (e = spipe_pipeline_next(p, s, &c)) == cudaSuccess) {
         if (c.count == 0 || how == PULL_AND_LEAVE) break;
         c.stream = s;
         e = pipe_mix_stage(&c, &args);
-        if (e == cudaSuccess) e = spipe_release(p, s);
+        if (e == cudaSuccess) e = spipe_pipeline_release(p, s);
     }
-    if (how >= PULL && e == cudaSuccess) e = spipe_end(p, r);
+    if (how >= PULL && e == cudaSuccess) e = spipe_pipeline_end(p, r);
     SPIPE_CHECK(cudaStreamDestroy(s));
     return e;
 }

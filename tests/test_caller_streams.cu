@@ -46,7 +46,7 @@ typedef enum way {
 
 static const char *const way_names[] = {
     "spipe_run",          "a kept pipeline",
-    "a replayed graph",   "a loop of spipe_next",
+    "a replayed graph",   "a loop of spipe_pipeline_next",
     "zero-copy",          "checked zero-copy, which host threads copy",
     "a run on resources", "a run of two parts"};
 
@@ -86,12 +86,13 @@ static cudaError_t pull(world_t *w) {
     cudaStream_t stream = NULL;
     spipe_chunk_t c;
     cudaError_t e = spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT);
-    while (e == cudaSuccess && (e = spipe_next(w->p, stream, &c)) == cudaSuccess && c.count > 0) {
+    while (e == cudaSuccess && (e = spipe_pipeline_next(w->p, stream, &c)) == cudaSuccess &&
+           c.count > 0) {
         c.stream = stream;
         e = pipe_mix_stage(&c, &w->args);
-        if (e == cudaSuccess) e = spipe_release(w->p, stream);
+        if (e == cudaSuccess) e = spipe_pipeline_release(w->p, stream);
     }
-    if (e == cudaSuccess) e = spipe_end(w->p, NULL);
+    if (e == cudaSuccess) e = spipe_pipeline_end(w->p, NULL);
     (void)cudaStreamDestroy(stream);
     return e;
 }

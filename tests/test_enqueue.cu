@@ -485,7 +485,7 @@ static void test_refused_meanwhile(void) {
     pipe_randomise(x);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     SPIPE_CHECK(spipe_pipeline_enqueue(p, NULL));
-    tap_ok(spipe_next(p, NULL, &c) == cudaErrorInvalidValue &&
+    tap_ok(spipe_pipeline_next(p, NULL, &c) == cudaErrorInvalidValue &&
                strstr(spipe_pipeline_failure(p)->message, "has stages"),
            "a call that is refused says why: %s", spipe_pipeline_failure(p)->message);
     tap_ok(spipe_pipeline_wait(p, &r) == cudaSuccess && !r.failure.message[0] &&

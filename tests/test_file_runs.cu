@@ -384,14 +384,14 @@ static void test_pull(int way) {
     for (k = 0; k < 3; ++k) { /* a loop that is left, and begun again */
         taken.clear();
         for (n = 0; n < (k < 2 ? 3 : 1000); ++n) {
-            SPIPE_CHECK(spipe_next(p, stream, &c));
+            SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
             if (c.count == 0) break;
             SPIPE_CHECK(keep(&c, NULL));
             SPIPE_CHECK(cudaMemcpyAsync(c.data[1], c.data[0], c.count * 10,
                                         cudaMemcpyDeviceToDevice, stream));
-            SPIPE_CHECK(spipe_release(p, stream));
+            SPIPE_CHECK(spipe_pipeline_release(p, stream));
         }
-        if (k < 2) SPIPE_CHECK(spipe_end(p, NULL));
+        if (k < 2) SPIPE_CHECK(spipe_pipeline_end(p, NULL));
         good &= taken == (k < 2 ? part(data, 0, 210) : data);
     }
     tap_ok(good, "%s: a loop that was left begins with the first chunk again", ways[way]);
@@ -559,7 +559,7 @@ static void test_at_once(int way) {
     spipe_desc_t part_of_it = reads(&in);
     d.num_stages = 0;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    SPIPE_CHECK(spipe_next(p, stream, &c));
+    SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
     const cudaError_t e = spipe_run(&again, &r);
     if (way == SPIPE_FILE_ORDERED)
         tap_ok(e == cudaErrorNotPermitted && says(r.failure.message, in_name.c_str(), "once more"),
@@ -580,8 +580,8 @@ static void test_at_once(int way) {
     while (c.count > 0) {
         SPIPE_CHECK(
             cudaMemcpyAsync(c.data[1], c.data[0], c.count * 10, cudaMemcpyDeviceToDevice, stream));
-        SPIPE_CHECK(spipe_release(p, stream));
-        SPIPE_CHECK(spipe_next(p, stream, &c));
+        SPIPE_CHECK(spipe_pipeline_release(p, stream));
+        SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
     }
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     SPIPE_CHECK(spipe_file_commit(&out, SPIPE_AUTO, NULL));

@@ -584,10 +584,10 @@ static void test_pull(spipe_file_way_t way, int cut) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
     SPIPE_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (;;) {
-        e = spipe_next(p, stream, &c);
+        e = spipe_pipeline_next(p, stream, &c);
         if (e != cudaSuccess || c.count == 0) break;
         SPIPE_CHECK(turn_stage(&c, NULL));
-        SPIPE_CHECK(spipe_release(p, stream));
+        SPIPE_CHECK(spipe_pipeline_release(p, stream));
         if (cut && taken == 0 && truncate(in_name, 50000) != 0) exit(99);
         ++taken;
     }

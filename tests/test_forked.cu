@@ -98,7 +98,7 @@ static void make_all(void) {
     SPIPE_CHECK(spipe_pipeline_create(&pipeline, &d, NULL));
     d.num_stages = 0;
     SPIPE_CHECK(spipe_pipeline_create(&taken, &d, NULL));
-    SPIPE_CHECK(spipe_next(taken, stream, &chunk));
+    SPIPE_CHECK(spipe_pipeline_next(taken, stream, &chunk));
     SPIPE_CHECK(spipe_resources_create(&resources, &l, NULL));
     d = describe(resources);
     SPIPE_CHECK(spipe_pipeline_create(&lent, &d, NULL));
@@ -108,7 +108,7 @@ static void make_all(void) {
 }
 
 static void end_all(void) {
-    SPIPE_CHECK(spipe_end(taken, NULL));
+    SPIPE_CHECK(spipe_pipeline_end(taken, NULL));
     SPIPE_CHECK(spipe_pipeline_destroy(taken));
     SPIPE_CHECK(spipe_pipeline_destroy(lent));
     SPIPE_CHECK(spipe_pipeline_destroy(pipeline));
@@ -165,13 +165,14 @@ static int call_pipeline(spipe_pipeline_t *p) {
     count_words(&r.failure);
     bad += spipe_pipeline_wait(p, &r) != FORKED;
     count_words(&r.failure);
-    bad += spipe_end(p, &r) != FORKED;
+    bad += spipe_pipeline_end(p, &r) != FORKED;
     count_words(&r.failure);
     return bad + (spipe_pipeline_enqueue(p, NULL) != FORKED) +
            (spipe_pipeline_set_host(p, 0, y) != FORKED) +
            (spipe_pipeline_set_count(p, 5) != FORKED) +
-           (spipe_pipeline_set_timeline(p, &t) != FORKED) + (spipe_next(p, NULL, &c) != FORKED) +
-           (spipe_release(p, NULL) != FORKED);
+           (spipe_pipeline_set_timeline(p, &t) != FORKED) +
+           (spipe_pipeline_next(p, NULL, &c) != FORKED) +
+           (spipe_pipeline_release(p, NULL) != FORKED);
 }
 
 static int call_resources(void) {

@@ -117,13 +117,13 @@ static void loop_free(loop_t *l) {
 static cudaError_t take(loop_t *l, size_t most, size_t *taken) {
     spipe_chunk_t c;
     for (*taken = 0; *taken < most; *taken += c.count) {
-        SPIPE_TRY(spipe_next(l->p, l->stream, &c));
+        SPIPE_TRY(spipe_pipeline_next(l->p, l->stream, &c));
         if (c.count == 0) break;
         if (c.first != *taken) return cudaErrorUnknown;
         SPIPE_TRY(SPIPE_LAUNCH(keep_kernel, spipe_blocks(c.count * WORDS, 64), 64, 0, l->stream,
                                SPIPE_BUF_ROW(&c, 0, const unsigned, WORDS),
                                l->arrived + c.first * WORDS, c.count * WORDS));
-        SPIPE_TRY(spipe_release(l->p, l->stream));
+        SPIPE_TRY(spipe_pipeline_release(l->p, l->stream));
     }
     return cudaStreamSynchronize(l->stream);
 }
@@ -190,7 +190,7 @@ static void test_early(size_t threads) {
         SPIPE_CHECK(spipe_pipeline_create(&l.p, &l.d, NULL));
         SPIPE_CHECK(take(&l, stop, &taken));
         wrong += taken != stop || wrong_in(&l, w, taken);
-        wrong += spipe_end(l.p, NULL) != cudaSuccess;
+        wrong += spipe_pipeline_end(l.p, NULL) != cudaSuccess;
         (void)world_new();
         wrong += take(&l, ALL + 1, &taken) != cudaSuccess || taken != ALL || wrong_in(&l, w, ALL);
         loop_free(&l);

@@ -279,7 +279,7 @@ static cudaError_t two_at_once(spipe_failure_t *f) {
     first = w->d;
     first.num_stages = 0;
     SPIPE_CHECK(spipe_pipeline_create(&p, &first, NULL));
-    SPIPE_CHECK(spipe_next(p, NULL, &c));
+    SPIPE_CHECK(spipe_pipeline_next(p, NULL, &c));
     e = spipe_run(&w->d, &r);
     *f = r.failure;
     SPIPE_CHECK(spipe_pipeline_destroy(p));
@@ -597,10 +597,10 @@ static cudaError_t loop(int releases, int checked, spipe_failure_t *f) {
     d.checked = checked;
     d.depth = 2;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_next(p, NULL, &c));
-    for (k = 0; k < releases && e == cudaSuccess; ++k) e = spipe_release(p, NULL);
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_pipeline_next(p, NULL, &c));
+    for (k = 0; k < releases && e == cudaSuccess; ++k) e = spipe_pipeline_release(p, NULL);
     *f = *spipe_pipeline_failure(p);
-    (void)spipe_end(p, NULL);
+    (void)spipe_pipeline_end(p, NULL);
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     return e;
 }
@@ -618,10 +618,10 @@ static cudaError_t no_chunk_more(spipe_failure_t *f) {
     d.depth = 2;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     do {
-        e = spipe_next(p, NULL, &c);
+        e = spipe_pipeline_next(p, NULL, &c);
     } while (e == cudaSuccess);
     *f = *spipe_pipeline_failure(p);
-    (void)spipe_end(p, NULL);
+    (void)spipe_pipeline_end(p, NULL);
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     return e;
 }
@@ -733,7 +733,7 @@ static const mistake_t mistakes[] = {
      cudaErrorNotPermitted, "a pipeline for each thread, or a lock around it"},
     {"Two outputs of one path", one_path_twice, cudaErrorInvalidValue, "two paths"},
     {"A chunk released twice: more releases than chunks", released_twice, cudaErrorNotPermitted,
-     "one `spipe_release` for each `spipe_next`"},
+     "one `spipe_pipeline_release` for each `spipe_pipeline_next`"},
     {"A loop that never releases", no_chunk_more, SPIPE_ALL_HELD,
      "release a chunk before the next, or hold at most `depth` of them"},
     {NULL, NULL, cudaSuccess, "Stages and sources"},

@@ -200,9 +200,9 @@ static void *second_thread(void *user) {
     count_call(t, spipe_pipeline_set_count(t->p, 5));
     count_call(t, spipe_pipeline_set_host(t->p, 0, x));
     count_call(t, spipe_pipeline_set_timeline(t->p, NULL));
-    count_call(t, spipe_next(t->p, NULL, &c));
-    count_call(t, spipe_release(t->p, NULL));
-    count_call(t, spipe_end(t->p, &r));
+    count_call(t, spipe_pipeline_next(t->p, NULL, &c));
+    count_call(t, spipe_pipeline_release(t->p, NULL));
+    count_call(t, spipe_pipeline_end(t->p, &r));
     count_call(t, spipe_pipeline_destroy(t->p));
     pthread_mutex_lock(&t->lock);
     t->done = 1;

@@ -1,6 +1,5 @@
-/*  test_pull.cu -- a loop that takes chunks: spipe_next, spipe_release, spipe_end. The result
-    is that of a run, however many chunks are held and whenever the loop ends; mistakes are
-    reported. */
+/*  test_pull.cu -- a loop that takes chunks: spipe_pipeline_next, _release and _end. The result is
+    that of a run, however many chunks are held and whenever the loop ends; mistakes are told. */
 #include "pipe_common.h"
 
 #include <atomic>
@@ -152,12 +151,12 @@ static cudaError_t loop(world_t *w, const cudaStream_t *streams, size_t held, si
         const cudaStream_t s = streams[*taken % 2];
         if (*taken == most) return cudaSuccess;
         while (*taken - released >= held) {
-            e = spipe_release(w->p, streams[released++ % 2]);
+            e = spipe_pipeline_release(w->p, streams[released++ % 2]);
             if (e != cudaSuccess) return e;
         }
-        e = spipe_next(w->p, s, &c);
+        e = spipe_pipeline_next(w->p, s, &c);
         if (e == SPIPE_ALL_HELD && *taken > released) { /* the end, or all slots are held */
-            e = spipe_release(w->p, streams[released++ % 2]);
+            e = spipe_pipeline_release(w->p, streams[released++ % 2]);
             if (e != cudaSuccess) return e;
             continue;
         }
@@ -211,9 +210,9 @@ static void test_early(kind_t kind, const cudaStream_t *streams) {
         SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
         SPIPE_CHECK(loop(&w, streams, 1, stop, &taken));
         if (stop > 0)
-            wrong += spipe_release(w.p, streams[(stop - 1) % 2]) !=
+            wrong += spipe_pipeline_release(w.p, streams[(stop - 1) % 2]) !=
                      (stop <= 10 ? cudaSuccess : cudaErrorNotPermitted);
-        wrong += spipe_end(w.p, &r) != cudaSuccess;
+        wrong += spipe_pipeline_end(w.p, &r) != cudaSuccess;
         const size_t whole = stop < 10 ? stop : 10;
         wrong += wrong_in(&w, 100 * whole) + (r.chunks_done != whole);
         wrong += r.failure.chunks_whole != whole;
@@ -262,11 +261,11 @@ static void test_in_turn(kind_t kind, cudaStream_t stream) {
         for (i = 0; i < SEVERAL; ++i) {
             spipe_chunk_t c;
             if (ended >> i & 1) continue;
-            SPIPE_CHECK(spipe_next(w[i].p, stream, &c));
+            SPIPE_CHECK(spipe_pipeline_next(w[i].p, stream, &c));
             if (c.count == 0) ended |= 1 << i;
             if (c.count == 0) continue;
             SPIPE_CHECK(work(&c, stream));
-            SPIPE_CHECK(spipe_release(w[i].p, stream));
+            SPIPE_CHECK(spipe_pipeline_release(w[i].p, stream));
         }
     }
     tap_ok(several_wrong(w) == 0, "%s: %d pipelines in turn, on one stream", kind_names[kind],
@@ -311,10 +310,10 @@ static void test_read_on(kind_t kind, spipe_schedule_t schedule, cudaStream_t st
     w.d.threads = 0;
     w.d.schedule = schedule;
     SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
-    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_next(w.p, stream, &c));
-    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_release(w.p, stream));
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_pipeline_next(w.p, stream, &c));
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_pipeline_release(w.p, stream));
     read = w.read;
-    SPIPE_CHECK(spipe_end(w.p, NULL));
+    SPIPE_CHECK(spipe_pipeline_end(w.p, NULL));
     tap_ok(read >= 200 && w.read == read,
            "%s, %s: no source is read on after the end: %zu elements, then %zu", kind_names[kind],
            spipe_schedule_name(schedule), read, (size_t)w.read);
@@ -363,8 +362,8 @@ static void test_failures(kind_t kind, const cudaStream_t *streams, int throws) 
 /* Whether a call was refused because of the loop, and says so; another refusal comes between. */
 static int refuses(const world_t *w, cudaError_t e) {
     const spipe_failure_t f = *spipe_pipeline_failure(w->p);
-    (void)spipe_next(w->p, NULL, NULL);
-    return e == cudaErrorNotPermitted && f.error == e && strstr(f.message, "spipe_end");
+    (void)spipe_pipeline_next(w->p, NULL, NULL);
+    return e == cudaErrorNotPermitted && f.error == e && strstr(f.message, "spipe_pipeline_end");
 }
 
 static int says(const world_t *w, const char *words) {
@@ -383,15 +382,16 @@ static void test_failure_stays(kind_t kind, cudaStream_t stream) {
     w.d.depth = 2;
     w.d.threads = 2;
     SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
-    SPIPE_CHECK(spipe_next(w.p, stream, &c));
+    SPIPE_CHECK(spipe_pipeline_next(w.p, stream, &c));
     SPIPE_CHECK(work(&c, stream));
     while (!w.asked) std::this_thread::yield();
     for (k = 0; k < 2000 && e == cudaErrorNotPermitted; ++k) {
         std::this_thread::yield(); /* the failure is noted at any time from now on */
         e = spipe_pipeline_run(w.p, NULL);
     }
-    SPIPE_CHECK(spipe_release(w.p, stream));
-    tap_ok(e == cudaErrorNotPermitted && spipe_next(w.p, stream, &c) == cudaErrorOperatingSystem &&
+    SPIPE_CHECK(spipe_pipeline_release(w.p, stream));
+    tap_ok(e == cudaErrorNotPermitted &&
+               spipe_pipeline_next(w.p, stream, &c) == cudaErrorOperatingSystem &&
                says(&w, "failed at chunk 1"),
            "%s: the source fails while a chunk is held, which is said later, too: %s",
            kind_names[kind], spipe_pipeline_failure(w.p)->message);
@@ -411,19 +411,21 @@ static void test_refused(const cudaStream_t *streams) {
     w.d.depth = 2;
     SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
     tap_ok(spipe_pipeline_run(w.p, &r) == cudaErrorInvalidValue &&
-               strstr(r.failure.message, "spipe_next"),
+               strstr(r.failure.message, "spipe_pipeline_next"),
            "a kept one: %s", r.failure.message);
     tap_ok(spipe_pipeline_enqueue(w.p, streams[0]) == cudaErrorInvalidValue && says(&w, "no stage"),
            "enqueued: %s", spipe_pipeline_failure(w.p)->message);
-    tap_ok(spipe_release(w.p, streams[0]) == cudaErrorNotPermitted && says(&w, "no chunk is held"),
+    tap_ok(spipe_pipeline_release(w.p, streams[0]) == cudaErrorNotPermitted &&
+               says(&w, "no chunk is held"),
            "release without a chunk: %s", spipe_pipeline_failure(w.p)->message);
-    tap_ok(spipe_next(w.p, streams[0], NULL) == cudaErrorInvalidValue, "no chunk to write to: %s",
-           spipe_pipeline_failure(w.p)->message);
-    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_next(w.p, streams[0], &c));
-    tap_ok(spipe_next(w.p, streams[0], &c) == SPIPE_ALL_HELD && says(&w, "release them first"),
+    tap_ok(spipe_pipeline_next(w.p, streams[0], NULL) == cudaErrorInvalidValue,
+           "no chunk to write to: %s", spipe_pipeline_failure(w.p)->message);
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_pipeline_next(w.p, streams[0], &c));
+    tap_ok(spipe_pipeline_next(w.p, streams[0], &c) == SPIPE_ALL_HELD &&
+               says(&w, "release them first"),
            "more than there are slots: %s", spipe_pipeline_failure(w.p)->message);
     tap_ok(spipe_pipeline_run(w.p, &r) == cudaErrorNotPermitted &&
-               strstr(r.failure.message, "spipe_end") &&
+               strstr(r.failure.message, "spipe_pipeline_end") &&
                spipe_pipeline_set_count(w.p, 10) == cudaErrorNotPermitted &&
                spipe_pipeline_set_host(w.p, 0, w.x.at) == cudaErrorNotPermitted,
            "other calls meanwhile: %s", r.failure.message);
@@ -434,7 +436,7 @@ static void test_refused(const cudaStream_t *streams) {
                refuses(&w, spipe_pipeline_wait(w.p, NULL)) &&
                refuses(&w, spipe_pipeline_set_timeline(w.p, NULL)),
            "each of them leaves a sentence: %s", spipe_pipeline_failure(w.p)->message);
-    SPIPE_CHECK(spipe_end(w.p, NULL));
+    SPIPE_CHECK(spipe_pipeline_end(w.p, NULL));
     tap_ok(!spipe_pipeline_failure(w.p)->message[0], "which is none of the loop's");
     SPIPE_CHECK(spipe_pipeline_set_count(w.p, 500));
     tap_ok(loop(&w, streams, 1, SIZE_MAX, &k) == cudaSuccess && k == 5,
@@ -442,7 +444,8 @@ static void test_refused(const cudaStream_t *streams) {
     SPIPE_CHECK(spipe_pipeline_destroy(w.p));
     spipe_add_stage(&w.d, "keep", keep_stage, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
-    tap_ok(spipe_next(w.p, streams[0], &c) == cudaErrorInvalidValue && says(&w, "has stages"),
+    tap_ok(spipe_pipeline_next(w.p, streams[0], &c) == cudaErrorInvalidValue &&
+               says(&w, "has stages"),
            "a pipeline with stages: %s", spipe_pipeline_failure(w.p)->message);
     world_free(&w);
 }

@@ -629,7 +629,7 @@ static spipe_pipeline_t *pulled;
 static void *pull_one(void *arg) {
     world_t *w = (world_t *)arg;
     spipe_chunk_t c;
-    w->got = spipe_next(pulled, cudaStreamPerThread, &c);
+    w->got = spipe_pipeline_next(pulled, cudaStreamPerThread, &c);
     while (usage_of(w->d.resources).waiting == 0) usleep(200);
     return NULL;
 }
@@ -656,13 +656,13 @@ static void *go_on(void *arg) {
     int k;
     goes_on = pthread_self();
     for (k = 0; k < 2; ++k) {
-        SPIPE_CHECK(spipe_release(pulled, cudaStreamPerThread));
-        SPIPE_CHECK(spipe_next(pulled, cudaStreamPerThread, &c));
+        SPIPE_CHECK(spipe_pipeline_release(pulled, cudaStreamPerThread));
+        SPIPE_CHECK(spipe_pipeline_next(pulled, cudaStreamPerThread, &c));
     }
     came_back = 0;
     if (pthread_create(&waiter, NULL, run_and_tell, v) != 0) exit(99);
     while (usage_of(v->d.resources).waiting == 0 && !came_back) usleep(200);
-    (void)spipe_end(pulled, NULL);
+    (void)spipe_pipeline_end(pulled, NULL);
     pthread_join(waiter, NULL);
     return NULL;
 }
@@ -992,12 +992,12 @@ static void test_refused_run(void) {
     v.d.num_stages = 0;
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
     SPIPE_CHECK(spipe_pipeline_create(&q, &v.d, NULL));
-    SPIPE_CHECK(spipe_next(q, NULL, &c));
+    SPIPE_CHECK(spipe_pipeline_next(q, NULL, &c));
     for (k = 0; k < 3; ++k) {
         wrong += spipe_pipeline_run(p, &w.r) != cudaErrorNotPermitted || usage_of(r).runs != 1;
     }
     tap_ok(wrong == 0, "a run that is refused is none under way: %s", w.r.failure.message);
-    (void)spipe_end(q, NULL);
+    (void)spipe_pipeline_end(q, NULL);
     wrong = !idle(r);
     SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
     tap_ok(wrong == 0 && right(&w) && w.r.runs_beside == 0 && idle(r),
@@ -1142,12 +1142,12 @@ static void test_graph_beside(int crowded) {
         loops[k].d.num_stages = 0;
         loops[k].d.chunk = 1000;
         SPIPE_CHECK(spipe_pipeline_create(&q[k], &loops[k].d, NULL));
-        SPIPE_CHECK(spipe_next(q[k], stream, &c));
+        SPIPE_CHECK(spipe_pipeline_next(q[k], stream, &c));
     }
     SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
     wrong += !right(&w);
     for (k = 0; k < 3 && crowded; ++k) {
-        (void)spipe_end(q[k], NULL);
+        (void)spipe_pipeline_end(q[k], NULL);
         SPIPE_CHECK(spipe_pipeline_destroy(q[k]));
         world_free(&loops[k], PINNED);
     }
@@ -1185,13 +1185,13 @@ static void test_pulled(void) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     for (k = 0; k < 3; ++k) {
-        SPIPE_CHECK(spipe_next(p, stream, &c));
+        SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
         wrong += idle(r);
         while (c.count > 0) {
             c.stream = stream;
             SPIPE_CHECK(add(&c, &w));
-            SPIPE_CHECK(spipe_release(p, stream));
-            SPIPE_CHECK(spipe_next(p, stream, &c));
+            SPIPE_CHECK(spipe_pipeline_release(p, stream));
+            SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
         }
         wrong += !right(&w) || !idle(r);
     }
@@ -1231,11 +1231,11 @@ static void test_held(void) {
     SPIPE_CHECK(cudaMalloc((void **)&kept, 3000 * 4));
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
-    SPIPE_CHECK(spipe_next(p, stream, &c));
+    SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
     SPIPE_CHECK(spipe_host_call(stream, a_while, NULL));
     SPIPE_CHECK(SPIPE_LAUNCH(keep_kernel, spipe_blocks(c.count, 64), 64, 0, stream,
                              SPIPE_BUF(&c, 0, const unsigned), kept, c.count));
-    (void)spipe_end(p, NULL);
+    (void)spipe_pipeline_end(p, NULL);
     SPIPE_CHECK_RUN(&v.d, &v.r); /* takes the memory that was given back */
     SPIPE_CHECK(cudaStreamSynchronize(stream));
     SPIPE_CHECK(cudaMemcpy(seen, kept, c.count * 4, cudaMemcpyDefault));

@@ -154,14 +154,14 @@ static void pull(world_t *w, spipe_pipeline_t *p, cudaStream_t stream) {
     unsigned k;
     w->fail_at = SIZE_MAX;
     for (k = 0; k < most; ++k) {
-        SPIPE_CHECK(spipe_next(p, stream, &c));
+        SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
         if (c.count == 0) break;
         c.stream = stream;
         SPIPE_CHECK(mix(&c, w));
-        SPIPE_CHECK(spipe_release(p, stream));
+        SPIPE_CHECK(spipe_pipeline_release(p, stream));
     }
     if (k == most && pick(w, 2)) return; /* destroy ends it */
-    if (spipe_end(p, &r) == cudaSuccess && k < most) judge(w, cudaSuccess, &r, "pulled");
+    if (spipe_pipeline_end(p, &r) == cudaSuccess && k < most) judge(w, cudaSuccess, &r, "pulled");
     SPIPE_CHECK(cudaStreamSynchronize(stream));
 }
 

@@ -237,18 +237,18 @@ static void test_loops(int destroy, int kind) {
     if (kind == ENDLESS) --d.num_buffers; /* an array needs a length */
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    SPIPE_CHECK(spipe_next(p, s, &c));
+    SPIPE_CHECK(spipe_pipeline_next(p, s, &c));
     wait_waiting(&f);
     if (!destroy) {
-        e = spipe_end(p, NULL);
-        tap_ok(e == cudaSuccess && f.num_stops == 1, "spipe_end ends while %s waits",
+        e = spipe_pipeline_end(p, NULL);
+        tap_ok(e == cudaSuccess && f.num_stops == 1, "spipe_pipeline_end ends while %s waits",
                source_names[kind]);
         f.closed = f.num_stops = 0;
         f.given = 0;
         f.most = N;
-        while ((e = spipe_next(p, s, &c)) == cudaSuccess && c.count > 0) {
+        while ((e = spipe_pipeline_next(p, s, &c)) == cudaSuccess && c.count > 0) {
             got += c.count;
-            SPIPE_CHECK(spipe_release(p, s));
+            SPIPE_CHECK(spipe_pipeline_release(p, s));
         }
         tap_ok(e == cudaSuccess && got == N && f.num_stops == 0,
                "the next loop gets all, and at its end stop is not called");

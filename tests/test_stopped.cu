@@ -271,16 +271,16 @@ static void test_not_ready(int by) {
         free_world(&w);
         return;
     }
-    d.num_stages = 0; /* spipe_next returns it if chunks are held */
+    d.num_stages = 0; /* spipe_pipeline_next returns it if chunks are held */
     w.given = 0;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     while (next == cudaSuccess) {
-        next = spipe_next(p, NULL, &c);
-        if (next == cudaSuccess) SPIPE_CHECK(spipe_release(p, NULL));
+        next = spipe_pipeline_next(p, NULL, &c);
+        if (next == cudaSuccess) SPIPE_CHECK(spipe_pipeline_release(p, NULL));
     }
     f = *spipe_pipeline_failure(p);
     tap_ok(next == cudaErrorNotReady && strstr(f.message, "it returned cudaErrorNotReady"),
-           "nor does spipe_next take it for chunks that are held");
+           "nor does spipe_pipeline_next take it for chunks that are held");
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     free_world(&w);
 }

@@ -220,10 +220,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     return cudaSuccess;
 }
 
-/* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
+/* A kept pipeline may have no stages: then its chunks are taken with spipe_pipeline_next. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
     SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
-                                             "take the chunks with spipe_next");
+                                             "take the chunks with spipe_pipeline_next");
     return cudaSuccess;
 }
 

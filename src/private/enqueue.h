@@ -136,9 +136,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_rep
     SPIPE_TRY(spipe_priv_claim_any(p, report));
     if (!p->pull.active && !spipe_priv_owes_failure(p)) spipe_priv_failure_clear(&p->failure);
     if (!p->pull.active) return e;
-    e = spipe_priv_refuse_call(p, report, cudaErrorNotPermitted,
-                               "chunks of the pipeline are being taken with spipe_next; take the "
-                               "last one, or end with spipe_end");
+    e = spipe_priv_refuse_call(
+        p, report, cudaErrorNotPermitted,
+        "chunks of the pipeline are being taken with spipe_pipeline_next; take the "
+        "last one, or end with spipe_pipeline_end");
     spipe_priv_let_go(p);
     return e;
 }

@@ -244,7 +244,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     if (h) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
                                  "a thread has ended in the middle of a run, which has the memory; "
-                                 "call spipe_end, or destroy that pipeline");
+                                 "call spipe_pipeline_end, or destroy that pipeline");
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,

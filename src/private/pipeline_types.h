@@ -109,13 +109,13 @@ typedef enum spipe_priv_state {
     SPIPE_PRIV_FILLING,
     SPIPE_PRIV_FILLED, /* its next segment can be issued */
     SPIPE_PRIV_ISSUING,
-    SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_next */
+    SPIPE_PRIV_ON_HOST,   /* host stages have it, or the caller of spipe_pipeline_next */
     SPIPE_PRIV_ON_DEVICE, /* all is issued */
     SPIPE_PRIV_OUT,       /* it can be drained */
     SPIPE_PRIV_DRAINING
 } spipe_priv_state_t;
 
-/* In a slot's `waits`: the caller of spipe_next has the chunk. */
+/* In a slot's `waits`: the caller of spipe_pipeline_next has the chunk. */
 #define SPIPE_PRIV_CALLERS (1u << SPIPE_MAX_STAGES)
 
 /* A chunk's memory, and how far the chunk has come. The states are under the lock; runs without

@@ -211,9 +211,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
     const size_t held = p->pull.taken - p->pull.released;
     if (p->request.desc.num_stages > 0) {
-        return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
-                                      "the pipeline has stages, so run it; spipe_next is for one "
-                                      "without");
+        return spipe_priv_refuse_call(
+            p, NULL, cudaErrorInvalidValue,
+            "the pipeline has stages, so run it; spipe_pipeline_next is for one "
+            "without");
     }
     if (!chunk)
         return spipe_priv_refuse_call(p, NULL, cudaErrorInvalidValue,
@@ -235,8 +236,8 @@ SPIPE_PRIV_RARE void spipe_priv_pull_let_go(spipe_priv_pipeline_t *p) {
         spipe_priv_let_go_throwing(p);
 }
 
-SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream,
-                                 spipe_chunk_t *chunk) {
+SPIPE_API cudaError_t spipe_pipeline_next(spipe_pipeline_t *pipeline, cudaStream_t stream,
+                                          spipe_chunk_t *chunk) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     int before = 0;
@@ -254,14 +255,14 @@ SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream
     return e;
 }
 
-SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
+SPIPE_API cudaError_t spipe_pipeline_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
         e = spipe_priv_refuse_call(p, NULL, cudaErrorNotPermitted,
-                                   "no chunk is held; take one with spipe_next first");
+                                   "no chunk is held; take one with spipe_pipeline_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
         if (e == cudaSuccess) {
@@ -273,7 +274,7 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     return e;
 }
 
-SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+SPIPE_API cudaError_t spipe_pipeline_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     int before = 0;

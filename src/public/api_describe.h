@@ -95,8 +95,8 @@ typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t firs
 typedef const char *(*spipe_why_fn)(void *user);
 
 /* Ends the waiting of a source or sink: for data, a queue, a socket. It is called once a run ends
-   early: by spipe_end and spipe_pipeline_destroy, after a failure, and when the progress callback
-   has stopped the run. The calls under way, and those that begin after it, must then return soon,
+   early: by spipe_pipeline_end and spipe_pipeline_destroy, after a failure, and when the progress
+   callback has stopped the run. Calls under way, and those that begin after it, must return soon,
    with an error, or with what they have; what they return is not reported. Without it the run ends
    when they return. It is called on any thread, while calls may be under way on others. With
    several GPUs it may be called more than once, and no other GPU does the chunks of one that fails.

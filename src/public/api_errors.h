@@ -12,20 +12,21 @@
 #define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
-/*  What a call returns where no error of CUDA's says it: nothing is broken, but what was asked for
-    was not done.
-    spipe_error_string, spipe_error_name -- the words, or the name, of one of these and of CUDA's
-    errors.
-
-    e          in      what a function returned.
-    Returns    a constant string, as cudaGetErrorString and cudaGetErrorName do.
-    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+/* What a call returns where no error of CUDA's says it: nothing is broken, but what was asked for
+   was not done. */
 #define SPIPE_STOPPED       ((cudaError_t)9001) /* the progress callback stopped the run */
 #define SPIPE_WOULD_WAIT    ((cudaError_t)9002) /* a run with no_wait would wait for memory */
 #define SPIPE_ALL_HELD      ((cudaError_t)9003) /* you hold all chunks that can be taken */
 #define SPIPE_CHANNEL_FULL  ((cudaError_t)9004) /* receive first */
 #define SPIPE_CHANNEL_EMPTY ((cudaError_t)9005) /* send first */
 #define SPIPE_ALL_LEASED    ((cudaError_t)9006) /* all streams of a pool are leased */
+
+/*  spipe_error_string, spipe_error_name -- the words, or the name, of one of these values, or of an
+    error of CUDA's.
+
+    e          in      what a function returned.
+    Returns    a constant string, as cudaGetErrorString and cudaGetErrorName do.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API const char *spipe_error_string(cudaError_t e);
 SPIPE_API const char *spipe_error_name(cudaError_t e);
 

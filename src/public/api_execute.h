@@ -66,10 +66,10 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                                                   struct spipe_timeline *timeline);
 
-/*  spipe_next -- take the next chunk, in a loop of your own: training, decoding, rendering.
-    spipe_release -- give back the oldest chunk that you took: after the work that is on stream now,
-    its outputs are copied out and its memory is used again.
-    spipe_end -- end the loop before the last chunk.
+/*  spipe_pipeline_next -- take the next chunk, in a loop of your own: training, decoding.
+    spipe_pipeline_release -- give back the oldest chunk that you took: after the work that is on
+    stream now, its outputs are copied out and its memory is used again.
+    spipe_pipeline_end -- end the loop before the last chunk.
 
     p          in/out  made by spipe_pipeline_create, of a description without stages.
     stream     in      next: the stream to use the chunk on; work put on it from now on starts after
@@ -88,10 +88,10 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                chunks, until the device has done all its work.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  next: threads, the first time. */
-SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,
-                                        spipe_chunk_t *chunk);
-SPIPE_API_RESULT cudaError_t spipe_release(spipe_pipeline_t *p, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_next(spipe_pipeline_t *p, cudaStream_t stream,
+                                                 spipe_chunk_t *chunk);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_release(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_pipeline_end(spipe_pipeline_t *p, spipe_report_t *report);
 
 /*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order; wait for its result.
 

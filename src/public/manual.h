@@ -94,10 +94,10 @@ END EXAMPLE
                  left as CUDA's last error, but for SPIPE_LAUNCH, which stands for a launch. A run
                  that fails says which stage and chunk, and how many chunks are whole, in a
                  spipe_failure_t.
-      Streams    a run by spipe_run, spipe_pipeline_run or spipe_next starts after the work that is
-                 on the default stream when it begins, as cudaMemcpy would, if an array is in
-                 pinned or device memory: a kernel there may still write it. Work on other
-                 streams is yours to wait for, or enqueue the run behind it
+      Streams    a run by spipe_run, spipe_pipeline_run or spipe_pipeline_next starts after the
+                 work that is on the default stream when it begins, as cudaMemcpy would, if an
+                 array is in pinned or device memory: a kernel there may still write it. Work on
+                 other streams is yours to wait for, or enqueue the run behind it
                  (spipe_pipeline_enqueue). Set ignore_default_stream if the default stream has
                  work that does not concern the run.
       Threads    different threads may use different objects; only one thread at a time may use an

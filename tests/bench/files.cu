@@ -919,11 +919,11 @@ static void pull_table(hand_t *h, size_t bytes, int times, int smoke) {
         if (k >= 24) run_ms.push_back(bench_now_ms() - began);
         began = bench_now_ms();
         for (;;) {
-            SPIPE_CHECK(spipe_next(pulls, stream, &c));
+            SPIPE_CHECK(spipe_pipeline_next(pulls, stream, &c));
             if (c.count == 0) break;
             c.stream = stream;
             SPIPE_CHECK(rounds_stage(&c, NULL));
-            SPIPE_CHECK(spipe_release(pulls, stream));
+            SPIPE_CHECK(spipe_pipeline_release(pulls, stream));
         }
         if (k >= 24) pull_ms.push_back(bench_now_ms() - began);
     }

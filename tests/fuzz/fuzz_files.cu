@@ -346,14 +346,14 @@ static void files_pull(files_world_t *w, files_desc_t *d) {
     SPIPE_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     c.count = 1;
     while (n < most && e == cudaSuccess) {
-        e = spipe_next(p, stream, &c);
+        e = spipe_pipeline_next(p, stream, &c);
         if (e != cudaSuccess || c.count == 0) break;
         if (n == 0) files_meanwhile(w, *d);
         SPIPE_CHECK(files_stage(&c, d));
-        e = spipe_release(p, stream);
+        e = spipe_pipeline_release(p, stream);
         n += e == cudaSuccess;
     }
-    if (e == cudaSuccess && c.count > 0) e = spipe_end(p, NULL);
+    if (e == cudaSuccess && c.count > 0) e = spipe_pipeline_end(p, NULL);
     f = *spipe_pipeline_failure(p);
     if (most < SIZE_MAX && n < fate.chunks && fate.refused == cudaSuccess) {
         files_note("  left after %zu chunks: %s", n, cudaGetErrorName(e));

@@ -883,11 +883,11 @@ static inline cudaError_t fuzz_loop(fuzz_world_t *w, spipe_pipeline_t *p,
     *early = 0;
     while (e == cudaSuccess && !*early) {
         if (taken - released < s->held) {
-            e = spipe_next(p, streams[taken % s->num_streams], &c);
+            e = spipe_pipeline_next(p, streams[taken % s->num_streams], &c);
             if (e == cudaSuccess && c.count == 0) break;
         }
         if (taken - released >= s->held || (e == SPIPE_ALL_HELD && taken > released)) {
-            e = spipe_release(p, streams[released++ % s->num_streams]);
+            e = spipe_pipeline_release(p, streams[released++ % s->num_streams]);
             continue;
         }
         for (i = 0; i < s->num_stages && e == cudaSuccess; ++i) {
@@ -900,7 +900,7 @@ static inline cudaError_t fuzz_loop(fuzz_world_t *w, spipe_pipeline_t *p,
     for (i = 0; i < s->num_buffers; ++i) { /* which work on chunks that are held may change */
         if (s->buffers[i].kind == SPIPE_RESIDENT) (void)cudaDeviceSynchronize();
     }
-    const cudaError_t ended = spipe_end(p, r);
+    const cudaError_t ended = spipe_pipeline_end(p, r);
     if (*early || e == cudaSuccess || ended != cudaSuccess) return ended;
     r->failure = why; /* a loop that could not begin */
     return e;
@@ -923,7 +923,7 @@ static inline void fuzz_pulled(fuzz_world_t *w, const spipe_desc_t *d) {
         e = fuzz_loop(w, p, streams, &r, &early);
         (void)cudaGetLastError(); /* the loop's own launch may be what failed */
         fuzz_disarm(w);
-        if (w->faulty) (void)spipe_end(p, NULL); /* which may be what failed */
+        if (w->faulty) (void)spipe_pipeline_end(p, NULL); /* which may be what failed */
         SPIPE_CHECK(
             cudaStreamSynchronize(streams[0])); /* work on chunks that were not given back */
         SPIPE_CHECK(cudaStreamSynchronize(streams[1]));

@@ -130,10 +130,10 @@ static cudaError_t released(int on_another) {
     SPIPE_CHECK(spipe_stream_create(&streams[1], SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     while (e == cudaSuccess) {
-        e = spipe_next(p, streams[0], &c);
+        e = spipe_pipeline_next(p, streams[0], &c);
         if (e != cudaSuccess || c.count == 0) break;
         SPIPE_CHECK(twice_stage(&c, NULL));
-        e = spipe_release(p, streams[on_another]);
+        e = spipe_pipeline_release(p, streams[on_another]);
     }
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     SPIPE_CHECK(cudaDeviceSynchronize());

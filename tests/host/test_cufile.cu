@@ -227,10 +227,10 @@ static void test_kept(void) {
     for (k = 0; k < 3; ++k) {
         memset(seen, 0, sizeof seen);
         for (;;) {
-            SPIPE_CHECK(spipe_next(p, stream, &c));
+            SPIPE_CHECK(spipe_pipeline_next(p, stream, &c));
             if (c.count == 0) break;
             SPIPE_CHECK(turn_stage(&c, NULL));
-            SPIPE_CHECK(spipe_release(p, stream));
+            SPIPE_CHECK(spipe_pipeline_release(p, stream));
         }
         good &= right(&w);
     }

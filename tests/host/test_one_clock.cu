@@ -111,10 +111,10 @@ static double decode_ms(size_t threads) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     const double began = hostcuda_now_ns();
     for (;;) {
-        SPIPE_CHECK(spipe_next(p, s, &c));
+        SPIPE_CHECK(spipe_pipeline_next(p, s, &c));
         if (c.count == 0) break;
         SPIPE_CHECK(SPIPE_LAUNCH(work, 1, 256, 0, s));
-        SPIPE_CHECK(spipe_release(p, s));
+        SPIPE_CHECK(spipe_pipeline_release(p, s));
     }
     SPIPE_CHECK(cudaStreamSynchronize(s));
     const double took = hostcuda_now_ns() - began;

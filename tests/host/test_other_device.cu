@@ -460,18 +460,18 @@ static void test_loop(void) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, &f));
     use(0);
     for (;;) {
-        CALL(spipe_next(p, s1, &c));
+        CALL(spipe_pipeline_next(p, s1, &c));
         if (c.count == 0) break;
         use(1); /* a launch is the caller's */
         SPIPE_CHECK(SPIPE_LAUNCH(plus_one, spipe_blocks(c.count, 64), 64, 0, s1,
                                  SPIPE_BUF(&c, 0, const int), SPIPE_BUF(&c, 1, int), c.count));
         use(0);
-        CALL(spipe_release(p, s1));
+        CALL(spipe_pipeline_release(p, s1));
     }
     tap_ok(went_well() && right(y, 1), "chunks are taken from a pipeline of another GPU");
-    CALL(spipe_next(p, s1, &c));
-    CALL(spipe_release(p, s1));
-    CALL(spipe_end(p, &r));
+    CALL(spipe_pipeline_next(p, s1, &c));
+    CALL(spipe_pipeline_release(p, s1));
+    CALL(spipe_pipeline_end(p, &r));
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     tap_ok(went_well(), "and a loop ends early");
     SPIPE_CHECK(cudaStreamDestroy(s1));
@@ -581,6 +581,8 @@ static void test_tools(const std::string &folder, FILE *null) {
     SPIPE_CHECK(spipe_plan(&d, 0, &plan, NULL));
     CALL(spipe_plan_print(&plan, null));
     (void)GET(spipe_schedule_name(SPIPE_SCHEDULE_ENGINES));
+    (void)GET(spipe_error_name(SPIPE_STOPPED));
+    (void)GET(spipe_error_string(SPIPE_STOPPED));
     (void)GET(spipe_blocks((size_t)1, 1u));
     tap_ok(went_well(), "plans");
     for (cudaStream_t s : streams) SPIPE_CHECK(cudaStreamDestroy(s));

@@ -216,11 +216,11 @@ static void try_loop(const pipe_array_t *arrays) {
     int k;
     if (SAYS(spipe_pipeline_create(&p, &d, &f), &f) != cudaSuccess) return;
     for (k = 0; k < 2 + N / CHUNK; ++k) {
-        if (KEPT(p, spipe_next(p, NULL, &c)) != cudaSuccess || c.count == 0) break;
+        if (KEPT(p, spipe_pipeline_next(p, NULL, &c)) != cudaSuccess || c.count == 0) break;
         if (k % 3 == 2) (void)KEPT(p, spipe_pipeline_set_count(p, 5)); /* refused */
-        if (KEPT(p, spipe_release(p, NULL)) != cudaSuccess) break;
+        if (KEPT(p, spipe_pipeline_release(p, NULL)) != cudaSuccess) break;
     }
-    (void)REPORTS(spipe_end(p, &r), r);
+    (void)REPORTS(spipe_pipeline_end(p, &r), r);
     (void)CALL(spipe_pipeline_destroy(p));
 }
 

@@ -1,7 +1,8 @@
 /*  31_release.cu -- solved: give the chunk back
 
-    Why      the slot is used again after the work that is on the stream at spipe_release. Nothing
-             orders a kernel that is launched later and the next copy into the slot.
+    Why      the slot is used again after the work that is on the stream at
+             spipe_pipeline_release. Nothing orders a kernel that is launched later and the next
+             copy into the slot.
     Unsolved race                                                                                 */
 #include "exercise.h"
 
@@ -33,11 +34,11 @@ int main() {
     spipe_add_input(&d, x, sizeof *x);
     CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (;;) {
-        CHECK(spipe_next(p, s, &c));
+        CHECK(spipe_pipeline_next(p, s, &c));
         if (c.count == 0) break;
         /* WRITE HERE: launch add_up on the chunk, and give the chunk back, in the right order. */
         add_up<<<spipe_blocks(c.count, 256), 256, 0, s>>>(SPIPE_BUF(&c, 0, int), dev_sum, c.count);
-        CHECK(spipe_release(p, s));
+        CHECK(spipe_pipeline_release(p, s));
         /* END */
     }
     CHECK(cudaMemcpyAsync(&sum, dev_sum, sizeof sum, cudaMemcpyDeviceToHost, s));
@@ -49,4 +50,4 @@ int main() {
     return judge_done();
 }
 
-/* Hint: spipe_release comes after the launch; neither waits. */
+/* Hint: spipe_pipeline_release comes after the launch; neither waits. */
