@@ -43,27 +43,20 @@ END EXAMPLE
                   One that is downloaded needs spipe_devices_reduce, to combine the copies.
       Ordered     Ordered stages are refused, because chunk k+1 may be on another GPU than chunk k.
                   So are sources with a halo.
-      Failures    If a GPU fails, the other GPUs do its unfinished chunks, and the report says so.
-                  Sources are still read once and sinks still get each chunk once, both in order;
-                  stages and the work of split sources may process a chunk twice. The run fails
-                  instead if no CUDA call works any more in this process, if a source or sink itself
-                  failed, if there are sources or sinks as well as buffers to reduce, or if what a
-                  chunk was made from may be written over already: by an in/out array, by an output
-                  in the same memory as an input, or by a stage that gets any input with zero-copy.
-                  The report then says which chunk failed and what is complete.
+      Failures    If a GPU fails, the run fails. The other GPUs complete the chunks that they have
+                  begun, as far as sinks in order allow; the report says which GPU failed, at which
+                  chunk, and how many chunks are whole.
       Timeline    Only runs on one GPU fill it.
       Resources   For a run on several GPUs desc.resources must come from
                   spipe_devices_resources_create; then nothing is set up or freed for a run. A run
                   takes its memory on all its GPUs at once, or waits without any, so runs never wait
-                  for each other's part. A part that fails on one GPU gives back its memory there,
-                  and the other GPUs go on.
+                  for each other's part.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
                   all GPUs, or with cudaHostRegister and cudaHostRegisterPortable.
 
     WORDS IN THE CODE   The team is all GPUs of a run, a member is one of them, with its thread and
-    its pipeline. A round is one run of a member's pipeline: after a failure the others may need
-    another round for the chunks that were returned.
+    its pipeline. All members take their chunks from one counter.
 
     CONTENTS (search for the anchor)
       1  >>devices   which GPUs a run may use
@@ -136,31 +129,12 @@ typedef struct spipe_priv_list {
     size_t num, capacity;
 } spipe_priv_list_t;
 
-/* The source elements of a chunk that a GPU read but did not complete, for the GPU that will do the
-   chunk: a source can be read only once. */
-typedef struct spipe_priv_saved {
-    struct spipe_priv_saved *next;
-    size_t chunk, count;
-    unsigned char *at[SPIPE_MAX_BUFFERS]; /* each source's elements, in this block */
-} spipe_priv_saved_t;
-
 /* The user pointer of a wrapped source, sink or host stage: the member, and the index of the buffer
    or stage. */
 typedef struct spipe_priv_part {
     struct spipe_priv_member *member;
     int number;
 } spipe_priv_part_t;
-
-/* What a member does in its round. All but the saved data is under the lock. */
-typedef struct spipe_priv_team_round {
-    spipe_priv_list_t chunks; /* taken in this round, in order */
-    size_t reported;          /* how many of them its progress callback reported as complete */
-    size_t refused; /* 1 + the chunk that could not be given to its sink any more; 0 = none */
-    int closed;     /* 1 = it gets no more chunks */
-    int reading;    /* 1 = it is reading the sources */
-    spipe_priv_saved_t *saved; /* source data of the chunk being read; NULL = ask the sources */
-    size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
-} spipe_priv_team_round_t;
 
 /* One GPU of a run. Members not marked "lock" are used by its own thread only. */
 typedef struct spipe_priv_member {
@@ -170,31 +144,32 @@ typedef struct spipe_priv_member {
     spipe_priv_hooks_t hooks;
     spipe_priv_pipeline_t *p;
     spipe_report_t report;
-    spipe_priv_team_round_t round;
-    size_t done;         /* lock; chunks completed in earlier rounds */
-    int running, failed; /* lock */
-    int arrived;         /* lock; its set-up has failed, or knows what memory it wants */
+    spipe_priv_list_t chunks; /* lock; that it has taken, in order */
+    size_t done;              /* lock; how many of them are whole */
+    size_t refused; /* lock; 1 + the chunk that could not be given to its sink; 0 = none */
+    int closed;     /* lock; 1 = it gets no more chunks */
+    int reading;    /* lock; 1 = it is reading the sources */
+    int failed;     /* lock */
+    int arrived;    /* lock; its set-up has failed, or knows what memory it wants */
     size_t bytes_in, bytes_out;
     spipe_priv_part_t parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     void *copies[SPIPE_MAX_BUFFERS]; /* its copies of downloaded resident buffers */
     spipe_resources_t *resources;    /* resources of its device, or NULL */
 } spipe_priv_member_t;
 
-/* The chunks of the whole, and who may still have them. */
+/* The chunks of the whole. */
 typedef struct spipe_priv_dealt {
-    size_t elems;               /* elements per chunk */
-    size_t next;                /* the next chunk that no GPU has taken */
-    size_t num;                 /* SIZE_MAX = not known yet */
-    size_t first_lost;          /* the first chunk that could not be returned; SIZE_MAX = none */
-    spipe_priv_list_t returned; /* chunks taken but not completed, to be done by another GPU */
+    size_t elems;      /* elements per chunk */
+    size_t next;       /* the next chunk that no GPU has taken */
+    size_t num;        /* SIZE_MAX = not known yet */
+    size_t first_lost; /* the first chunk that a GPU took and will not complete; SIZE_MAX = none */
 } spipe_priv_dealt_t;
 
 /* Sources, which are read once, and sinks, which are called in order. */
 typedef struct spipe_priv_in_turn {
-    int has_source, has_sink;
+    int has_source;
     int reading;                    /* 1 = a member is reading the sources */
     size_t total;                   /* elements that the sources gave, after they have ended */
-    spipe_priv_saved_t *saved;      /* source data of returned chunks */
     size_t sunk[SPIPE_MAX_BUFFERS]; /* the chunk whose turn it is at each sink */
 } spipe_priv_in_turn_t;
 
@@ -203,17 +178,13 @@ typedef struct spipe_priv_counts {
     int expected; /* members that have a thread */
     int arrived;  /* members that know what memory they want, or want none */
     int ready;    /* members that are set up, or have failed to be */
-    int running;  /* members that are in a round */
-    int alive;    /* members that have not failed */
 } spipe_priv_counts_t;
 
 /* Why members get no more chunks. */
 typedef struct spipe_priv_ending {
-    int may_retry; /* 1 = another GPU may do the chunks of one that failed */
-    int halted;    /* 1 = no chunks in this round: sinks need a returned one */
-    int closed;    /* 1 = no more chunks are given out */
-    int stopped;   /* 1 = the progress callback stopped the run */
-    int over;      /* 1 = a chunk is lost, so the run fails */
+    int closed;  /* 1 = no more chunks are given out */
+    int stopped; /* 1 = the progress callback stopped the run */
+    int over;    /* 1 = the run fails */
 } spipe_priv_ending_t;
 
 /* The memory of resources, which is taken for all members at once. */
@@ -228,7 +199,7 @@ typedef struct spipe_priv_gathering {
 /* Downloaded resident buffers, combined. */
 typedef struct spipe_priv_reduced {
     int any;                     /* 1 = there are some */
-    int merged;                  /* 1 = a round's values have been added */
+    int merged;                  /* 1 = a GPU's values have been added */
     void *at[SPIPE_MAX_BUFFERS]; /* NULL = the buffer is none of these */
 } spipe_priv_reduced_t;
 
@@ -281,170 +252,42 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
     spipe_priv_make_printable(t->outcome.failure.message); /* it may be cut within a character */
 }
 
-/* A chunk that cannot be returned for lack of memory is lost, so the run fails there. */
-SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t chunk) {
-    spipe_failure_t f;
-    if (chunk < t->chunks.first_lost) t->chunks.first_lost = chunk;
-    (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to keep a chunk for others");
-    spipe_priv_team_fail(t, device, &f);
+/* The run fails: no GPU gets another chunk. Under the lock. */
+SPIPE_API void spipe_priv_team_over(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
+    spipe_priv_team_fail(t, device, f);
     t->ending.closed = 1;
     t->ending.over = 1;
     spipe_priv_wake(t->sync);
 }
 
-/* ---- 1 devices: source data that was read once and is needed again -------------------------- */
-/* Takes the saved source data of a chunk; NULL = there is none. Under the lock. */
-SPIPE_API spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t chunk) {
-    spipe_priv_saved_t **at = &t->in_turn.saved;
-    spipe_priv_saved_t *g;
-    while (*at && (*at)->chunk != chunk) at = &(*at)->next;
-    g = *at;
-    if (g) *at = g->next;
-    return g;
-}
-
-SPIPE_API void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g) {
-    g->next = t->in_turn.saved;
-    t->in_turn.saved = g;
-}
-
-/* Copies the source data of a chunk from its slot; NULL = no memory. */
-SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
-                                                   const spipe_priv_slot_t *slot) {
-    const size_t count = spipe_priv_count_of(p, slot->chunk);
-    spipe_priv_saved_t *g;
-    size_t bytes = sizeof *g;
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        if (p->request.desc.buffers[i].kind == SPIPE_SOURCE)
-            bytes += count * spipe_priv_given_bytes(&p->request.desc.buffers[i]);
-    }
-    g = (spipe_priv_saved_t *)malloc(bytes);
-    if (!g) return NULL;
-    g->chunk = slot->chunk;
-    g->count = count;
-    bytes = sizeof *g;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        g->at[i] = (unsigned char *)g + bytes;
-        if (b->kind != SPIPE_SOURCE) continue;
-        memcpy(g->at[i], b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i],
-               count * spipe_priv_given_bytes(b));
-        bytes += count * spipe_priv_given_bytes(b);
-    }
-    return g;
-}
-
-/* The slot that has a chunk which is not whole; NULL = none. */
-SPIPE_API const spipe_priv_slot_t *spipe_priv_slot_with(const spipe_priv_pipeline_t *p,
-                                                        size_t chunk) {
-    size_t k;
-    for (k = 0; k < p->plan.depth; ++k) {
-        const spipe_priv_slot_t *s = &p->memory.slots[k];
-        if (s->state != SPIPE_PRIV_EMPTY && s->chunk == chunk) return s;
-    }
-    return NULL;
-}
-
-/* With host work: puts the chunks of a round that are whole first; returns how many. The others are
-   still in their slots, as a slot is given another chunk only when its chunk is whole. */
-SPIPE_API size_t spipe_priv_whole_first(const spipe_priv_pipeline_t *p, spipe_priv_list_t *l) {
-    size_t k, whole = 0;
-    for (k = 0; k < l->num; ++k) {
-        const size_t chunk = l->at[k];
-        if (spipe_priv_slot_with(p, chunk)) continue;
-        l->at[k] = l->at[whole];
-        l->at[whole++] = chunk;
-    }
-    return whole;
-}
-
-/* At the end of a round: saves the source data of the chunks that are not whole, which their slots
-   still hold. Returns how many are whole; they come first then. */
-SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                       size_t completed) {
-    size_t k;
-    if (m->round.chunks.num == 0 || !m->p->route.host_work || completed == m->round.chunks.num) {
-        return completed;
-    }
-    if (t->in_turn.has_source || !t->reduced.any) {
-        completed = spipe_priv_whole_first(m->p, &m->round.chunks);
-    }
-    for (k = completed; k < m->round.chunks.num && t->in_turn.has_source && !t->ending.over; ++k) {
-        const spipe_priv_slot_t *s = spipe_priv_slot_with(m->p, m->round.chunks.at[k]);
-        spipe_priv_saved_t *g = s ? spipe_priv_saved_new(m->p, s) : NULL;
-        if (g)
-            spipe_priv_saved_put(t, g);
-        else
-            spipe_priv_team_no_memory(t, m->device, m->round.chunks.at[k]);
-    }
-    return completed;
-}
-
-/* A source for one GPU: returns the saved data if there is any, else calls the user's source. */
-SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
-                                             void *user) {
-    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
-    const int i = part->number;
-    const spipe_buffer_desc_t *b = &part->member->team->d.buffers[i];
-    const spipe_priv_saved_t *g = part->member->round.saved;
-    size_t *at = &part->member->round.saved_at[i];
-    if (!g) return b->source(dst, max_count, count, b->user); /* what it throws passes here */
-    *count = g->count - *at < max_count ? g->count - *at : max_count;
-    memcpy(dst, g->at[i] + *at * spipe_priv_given_bytes(b), *count * spipe_priv_given_bytes(b));
-    *at += *count;
-    return cudaSuccess;
-}
-
 /* ---- 1 devices: which GPU does which chunk -------------------------------------------------- */
-/* The next chunk for a member, or SPIPE_AUTO. With sinks a member's chunks ascend within a round;
-   otherwise a chunk could wait for one that its own GPU has queued behind it. Under the lock. */
+/* The next chunk for a member, or SPIPE_AUTO. Under the lock. */
 SPIPE_API size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t *m) {
-    size_t chunk = SPIPE_AUTO;
-    if (m->round.closed || t->ending.closed || t->ending.halted) return chunk;
-    if (t->chunks.returned.num == 0 && t->chunks.next >= t->chunks.num) return chunk;
-    chunk = t->chunks.returned.num > 0 ? t->chunks.returned.at[--t->chunks.returned.num]
-                                       : t->chunks.next++;
-    if (!spipe_priv_list_add(&m->round.chunks, chunk)) {
-        spipe_priv_team_no_memory(t, m->device, chunk);
-        return SPIPE_AUTO;
-    }
-    m->round.saved = spipe_priv_saved_take(t, chunk);
-    memset(m->round.saved_at, 0, sizeof m->round.saved_at);
-    return chunk;
+    spipe_failure_t f;
+    if (m->closed || t->ending.closed || t->chunks.next >= t->chunks.num) return SPIPE_AUTO;
+    if (spipe_priv_list_add(&m->chunks, t->chunks.next)) return t->chunks.next++;
+    (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to note a chunk");
+    spipe_priv_team_over(t, m->device, &f);
+    return SPIPE_AUTO;
 }
 
-/* The sources were read for a member's newest chunk, or were not. A chunk that was not read, or
-   lies beyond the end, is given back. Under the lock. */
+/* The sources were read for a member's newest chunk, or were not. A chunk beyond the end is none.
+   Under the lock. */
 SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
                                             spipe_priv_reading_t outcome) {
     spipe_priv_pipeline_t *p = m->p;
-    const size_t chunk = m->round.chunks.at[m->round.chunks.num - 1];
-    const int read = outcome == SPIPE_PRIV_READ_OK, not_read = outcome == SPIPE_PRIV_NOT_READ;
+    const size_t chunk = m->chunks.at[m->chunks.num - 1];
+    const int read = outcome == SPIPE_PRIV_READ_OK;
     const int none = read && spipe_priv_count_of(p, chunk) == 0;
-    int i;
-    int ended = 0;
+    int i, ended = 0;
     for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= read && p->run.sources[i].ended;
-    if (outcome == SPIPE_PRIV_READ_FAILED) {
-        t->ending.may_retry = 0; /* a source is not called again after it failed */
-        t->ending.closed = 1;
-    }
     if (ended) t->chunks.num = chunk + !none;
     if (ended) t->in_turn.total = spipe_priv_total(p);
-    if (not_read || none) {
-        m->round.closed = 1;
-        --m->round.chunks.num;
-    }
-    if (none) --t->chunks.next;
-    /* It will be the next chunk that is given out, so sources are still read in order. */
-    if (not_read && !spipe_priv_list_add(&t->chunks.returned, chunk)) {
-        spipe_priv_team_no_memory(t, m->device, chunk);
-    }
-    if (m->round.saved && not_read)
-        spipe_priv_saved_put(t, m->round.saved);
-    else
-        free(m->round.saved);
-    m->round.saved = NULL;
+    if (!read) t->ending.closed = 1; /* whoever read on would leave its elements out */
+    if (!read || none) m->closed = 1;
+    if (!none) return;
+    --m->chunks.num;
+    --t->chunks.next;
 }
 
 /* Called by a member's pipeline one after the other: the number of its next chunk, or
@@ -457,9 +300,9 @@ SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(t->sync);
     while (t->in_turn.reading) spipe_priv_wait(t->sync);
     chunk = spipe_priv_team_deal(t, m);
-    m->round.closed = chunk == SPIPE_AUTO;
-    m->round.reading = t->in_turn.has_source && !m->round.closed;
-    t->in_turn.reading = m->round.reading;
+    m->closed = chunk == SPIPE_AUTO;
+    m->reading = t->in_turn.has_source && !m->closed;
+    t->in_turn.reading = m->reading;
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
     if (chunk == SPIPE_AUTO && t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
@@ -470,23 +313,22 @@ SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
 SPIPE_API void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
-    if (!m->round.reading) return;
+    if (!m->reading) return;
     spipe_priv_lock(t->sync);
     spipe_priv_team_sources_read(t, m, outcome);
-    m->round.reading = 0;
+    m->reading = 0;
     t->in_turn.reading = 0;
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
 }
 
 /* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
-/* Returns 1 if no GPU will do a chunk in this round: it was returned, or is lost. */
-SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk) {
-    size_t k;
-    for (k = 0; t->ending.halted && k < t->chunks.returned.num; ++k) {
-        if (t->chunks.returned.at[k] == chunk) return 1;
-    }
-    return chunk >= t->chunks.first_lost;
+/* A source for one GPU, one at a time: what it throws passes here. */
+SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
+                                             void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    const spipe_buffer_desc_t *b = &part->member->team->d.buffers[part->number];
+    return b->source(dst, max_count, count, b->user);
 }
 
 /* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
@@ -502,20 +344,15 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     cudaError_t e;
     int mine;
     spipe_priv_lock(t->sync);
-    while (*turn != chunk && !spipe_priv_team_left_out(t, *turn)) {
-        spipe_priv_wait(t->sync);
-    }
+    while (*turn != chunk && *turn < t->chunks.first_lost) spipe_priv_wait(t->sync);
     mine = *turn == chunk;
-    if (!mine) part->member->round.refused = chunk + 1;
+    if (!mine) part->member->refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
     SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink(src, count, first, b->user),
                     cudaErrorUnknown);
     spipe_priv_lock(t->sync);
-    if (e == cudaSuccess)
-        *turn = chunk + 1;
-    else
-        t->ending.may_retry = 0; /* a sink is not called twice with one chunk */
+    if (e == cudaSuccess) *turn = chunk + 1;
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
     return e;
@@ -531,12 +368,11 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
 /* Whether a failure only says that a chunk could not be given to its sink (spipe_priv_team_sink).
    A stage may return the same error, so the chunk tells. Under the lock. */
 SPIPE_API int spipe_priv_is_interruption(const spipe_priv_member_t *m, const spipe_failure_t *f) {
-    return m->round.refused > 0 && f->stage < 0 && f->chunk == m->round.refused - 1;
+    return m->refused > 0 && f->stage < 0 && f->chunk == m->refused - 1;
 }
 
-/* Ends the waiting of a user's function when a GPU has failed. It gives nothing more, so no other
-   GPU can do the chunks of that one. What this GPU failed of is the cause, and is noted first: the
-   function that was told to stop may now fail on another GPU. */
+/* Ends the waiting of a user's function when a GPU has failed. What this GPU failed of is the
+   cause, and is noted first: the function that was told to stop may now fail on another GPU. */
 SPIPE_API void spipe_priv_team_stop(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_member_t *m = part->member;
@@ -549,20 +385,9 @@ SPIPE_API void spipe_priv_team_stop(void *user) {
     spipe_priv_lock(t->sync);
     if (f.error != cudaSuccess && !spipe_priv_is_interruption(m, &f))
         spipe_priv_team_fail(t, m->device, &f);
-    t->ending.may_retry = 0;
     t->ending.closed = 1;
     spipe_priv_unlock(t->sync);
     b->stop(b->user);
-}
-
-/* A positioned source or sink, or a split source's work, that fails will fail on another GPU, too.
- */
-SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
-    if (e == cudaSuccess) return e;
-    spipe_priv_lock(t->sync);
-    t->ending.may_retry = 0;
-    spipe_priv_unlock(t->sync);
-    return e;
 }
 
 /* Positioned sources and sinks for one GPU; all GPUs call the user's function as they come. */
@@ -573,7 +398,7 @@ SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t 
     cudaError_t e;
     SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->source_at(dst, first, count, b->user),
                     cudaErrorUnknown);
-    return spipe_priv_team_part_done(t, e);
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_t first,
@@ -584,7 +409,7 @@ SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_
     cudaError_t e;
     SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e,
                     b->work(dst, tickets, first, count, b->user), cudaErrorUnknown);
-    return spipe_priv_team_part_done(t, e);
+    return e;
 }
 
 SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, size_t count,
@@ -595,7 +420,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, siz
     cudaError_t e;
     SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink_at(src, first, count, b->user),
                     cudaErrorUnknown);
-    return spipe_priv_team_part_done(t, e);
+    return e;
 }
 
 /* A host stage for one GPU; all GPUs call the user's function as they come. */
@@ -616,11 +441,9 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
     spipe_progress_t all = *own;
     int i, stop;
     spipe_priv_lock(t->sync);
-    m->round.reported = own->chunks_done;
+    m->done = own->chunks_done;
     all.chunks_done = 0;
-    for (i = 0; i < t->num; ++i) {
-        all.chunks_done += t->members[i].done + t->members[i].round.reported;
-    }
+    for (i = 0; i < t->num; ++i) all.chunks_done += t->members[i].done;
     all.elements_done = all.chunks_done * t->chunks.elems;
     if (all.total == 0) all.total = t->in_turn.total; /* once the sources have ended */
     if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
@@ -633,8 +456,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
 }
 
 /* ---- 1 devices: one GPU's thread ----------------------------------------------------------- */
-/* Adds a round's resident buffers to those merged so far, and resets them to the user's values, so
-   that another round does not add this one's results again. Under the lock. */
+/* Adds a member's resident buffers to those merged so far. Under the lock. */
 SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     const spipe_devices_t *d = &t->d.devices;
     cudaError_t e;
@@ -650,132 +472,69 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
         } else {
             memcpy(t->reduced.at[i], m->copies[i], bytes);
         }
-        memcpy(m->copies[i], t->d.buffers[i].host, bytes);
     }
     t->reduced.merged = 1;
     return cudaSuccess;
 }
 
-/* Returns 1 if CUDA still works on the current device after an error. */
-SPIPE_API int spipe_priv_still_works(void) {
-    int i;
-    for (i = 0; i < 2; ++i) { /* the first call may return the error that is already known */
-        if (cudaDeviceSynchronize() == cudaSuccess) return 1;
-        (void)cudaGetLastError();
+/* Whether a chunk is not whole: a slot still has it. */
+SPIPE_API int spipe_priv_slot_has(const spipe_priv_pipeline_t *p, size_t chunk) {
+    size_t k;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        if (s->state != SPIPE_PRIV_EMPTY && s->chunk == chunk) return 1;
     }
     return 0;
 }
 
-/* Sorts the largest first. */
-SPIPE_API int spipe_priv_descending(const void *a, const void *b) {
-    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
-    return (x < y) - (x > y);
-}
-
-/* Ends a member's round: its first `completed` chunks are complete, the others are returned. If
-   sinks need the returned chunks first, the round halts for all members, and the next round begins,
-   with the smallest returned chunk, when all have ended theirs. A member could not do a returned
-   chunk in the same round, because its own later chunks wait at the sink for it. Under the lock. */
-SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                           size_t completed) {
+/* Counts the chunks of a member that are whole, and notes the first that is not. With host work
+   they are those that no slot has any more, else the first `completed`. Under the lock. */
+SPIPE_API void spipe_priv_member_count(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                       size_t completed) {
+    const int by_slots = m->p && m->p->route.host_work;
     size_t k;
-    t->counts.running -= m->running;
-    m->running = 0;
-    completed = spipe_priv_saved_keep(t, m, completed);
-    m->done += completed;
-    m->round.reported = 0;
-    for (k = completed; k < m->round.chunks.num; ++k) {
-        if (!spipe_priv_list_add(&t->chunks.returned, m->round.chunks.at[k])) {
-            spipe_priv_team_no_memory(t, m->device, m->round.chunks.at[k]);
-        }
-    }
-    t->ending.halted |= t->in_turn.has_sink && completed < m->round.chunks.num;
-    m->round.chunks.num = 0;
-    if (t->ending.halted && t->counts.running == 0) {
-        t->ending.halted = 0;
-        if (t->chunks.returned.num > 1) {
-            qsort((void *)t->chunks.returned.at, t->chunks.returned.num,
-                  sizeof *t->chunks.returned.at, spipe_priv_descending);
+    m->done = 0;
+    for (k = 0; k < m->chunks.num; ++k) {
+        const size_t chunk = m->chunks.at[k];
+        if (completed == m->chunks.num ||
+            (by_slots ? !spipe_priv_slot_has(m->p, chunk) : k < completed)) {
+            ++m->done;
+        } else if (chunk < t->chunks.first_lost) {
+            t->chunks.first_lost = chunk;
         }
     }
     spipe_priv_wake(t->sync);
 }
 
-/* A GPU has failed or was stopped, and leaves the run. If possible its incomplete chunks are
-   returned for the others; with buffers to reduce all its chunks of this round, since their results
-   are lost with the GPU. */
+/* A GPU has failed, was stopped, or could not give a chunk to its sink: the run fails. */
 SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
     const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
-    const int works = !asked && t->memory.without == cudaSuccess && spipe_priv_still_works();
-    int began, stopped;
     spipe_priv_lock(t->sync);
-    began = m->round.chunks.num > 0;
-    stopped = asked || (m->p && spipe_priv_is_interruption(m, &m->p->failure));
-    m->failed = !t->ending.over && !stopped;
-    if (asked && !t->ending.over) {
-        t->ending.stopped = 1;
-        spipe_priv_failure_clear(
-            &t->outcome.failure); /* failures of GPUs whose chunks others did */
-    }
-    spipe_priv_team_fail(t, m->device, f);
-    --t->counts.alive;
-    if (stopped || !works || t->counts.alive == 0 || (began && !t->ending.may_retry)) {
-        t->ending.closed = 1;
-        t->ending.over = 1;
-    }
-    spipe_priv_member_end_round(t, m, t->reduced.any ? 0 : completed);
+    m->failed =
+        !asked && !t->ending.over && !(m->p && spipe_priv_is_interruption(m, &m->p->failure));
+    t->ending.stopped |= asked && !t->ending.over;
+    spipe_priv_team_over(t, m->device, f);
+    spipe_priv_member_count(t, m, completed);
     spipe_priv_unlock(t->sync);
     if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
 }
 
-/* Returns 1 if there is a chunk to give out. Under the lock. */
-SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
-    return t->chunks.returned.num > 0 || t->chunks.next < t->chunks.num;
-}
-
-/* Whether a round ended without a failure: it succeeded, or it stopped because it waited for a
-   chunk that was returned. */
-SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
-    spipe_priv_team_t *t = m->team;
-    int goes_on;
-    spipe_priv_lock(t->sync);
-    goes_on =
-        e == cudaSuccess || (spipe_priv_is_interruption(m, &m->p->failure) && !t->ending.closed);
-    spipe_priv_unlock(t->sync);
-    return goes_on;
-}
-
-/* After a round without a failure: waits until there are returned chunks to do (1) or the run is
-   done (0). */
-SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t completed) {
+/* A member has done all its chunks. */
+SPIPE_API void spipe_priv_member_ended(spipe_priv_member_t *m) {
     spipe_priv_team_t *t = m->team;
     cudaError_t e = cudaSuccess;
-    int again;
+    spipe_failure_t f;
     spipe_priv_lock(t->sync);
-    if (m->round.refused == 0) completed = m->round.chunks.num;
-    if (t->reduced.any && m->round.chunks.num > 0) e = spipe_priv_team_merge(t, m);
+    if (t->reduced.any && m->chunks.num > 0) e = spipe_priv_team_merge(t, m);
     if (e != cudaSuccess) {
-        spipe_failure_t f;
         (void)spipe_priv_refuse(&f, e, "reducing the resident buffers failed: %s",
                                 cudaGetErrorString(e));
-        spipe_priv_team_fail(t, m->device, &f);
-        t->ending.closed = 1;
-        t->ending.over = 1;
+        spipe_priv_team_over(t, m->device, &f);
     }
-    spipe_priv_member_end_round(t, m, completed);
-    while (!t->ending.closed && (t->ending.halted || !spipe_priv_team_has_work(t)) &&
-           t->counts.running > 0) {
-        spipe_priv_wait(t->sync);
-    }
-    again = !t->ending.closed && spipe_priv_team_has_work(t);
-    t->counts.running += again;
-    m->running = again;
-    m->round.closed = !again;
-    m->round.refused = 0;
+    spipe_priv_member_count(t, m, m->chunks.num);
     spipe_priv_unlock(t->sync);
-    return again;
 }
 
 /* The last GPU to arrive takes the memory for all. If there is none, the whole run fails. Called,
@@ -791,10 +550,7 @@ SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn tak
     t->memory.without = e;
     for (i = 0; i < t->memory.num_parts && e != cudaSuccess; ++i) {
         const spipe_failure_t *why = &t->memory.parts[i]->failure;
-        if (why->error != cudaSuccess)
-            spipe_priv_team_fail(t, t->memory.parts[i]->request.device, why);
-        t->ending.closed = 1;
-        t->ending.over = 1;
+        spipe_priv_team_over(t, t->memory.parts[i]->request.device, why);
     }
     spipe_priv_wake(t->sync);
 }
@@ -824,11 +580,9 @@ SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_pri
 }
 
 /* Waits until all GPUs are set up, so that one that takes longer to set up gets its share too. */
-SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
+SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m) {
     spipe_priv_team_t *t = m->team;
     spipe_priv_lock(t->sync);
-    m->running = running;
-    t->counts.running += running;
     ++t->counts.ready;
     t->counts.arrived += !m->arrived; /* it wants no memory */
     m->arrived = 1;
@@ -857,11 +611,10 @@ SPIPE_API cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError
     return e;
 }
 
-/* Creates a member's pipeline and runs it, round after round. */
+/* Creates a member's pipeline and runs it. */
 SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     spipe_failure_t failure;
     cudaError_t e = cudaErrorMemoryAllocation;
-    int again = 1;
     spipe_priv_failure_clear(&failure);
     m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
     if (m->p) {
@@ -871,21 +624,17 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     } else {
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     }
-    spipe_priv_team_begin(m, e == cudaSuccess);
+    spipe_priv_team_begin(m);
     if (e != cudaSuccess) {
         spipe_priv_member_failed(m, &failure, 0);
     } else {
-        while (again) {
-            e = spipe_priv_run_plan(m->p);
-            m->bytes_in += m->p->run.moved[0];
-            m->bytes_out += m->p->run.moved[1];
-            again = spipe_priv_member_goes_on(m, e);
-            if (again)
-                e = cudaSuccess;
-            else
-                spipe_priv_member_failed(m, &m->p->failure, m->p->run.at.completed);
-            again = again && spipe_priv_member_next_round(m, m->p->run.at.completed);
-        }
+        e = spipe_priv_run_plan(m->p);
+        m->bytes_in = m->p->run.moved[0];
+        m->bytes_out = m->p->run.moved[1];
+        if (e == cudaSuccess)
+            spipe_priv_member_ended(m);
+        else
+            spipe_priv_member_failed(m, &m->p->failure, m->p->run.at.completed);
         spipe_priv_report(m->p, &m->report);
         SPIPE_PRIV_CALL(m->team->sync, &m->team->outcome.thrown, NULL, e,
                         spipe_priv_member_throws(m, e), e);
@@ -909,7 +658,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
         (void)cudaGetLastError();
         (void)spipe_priv_refuse(&failure, e, "the device cannot be used: %s",
                                 cudaGetErrorString(e));
-        spipe_priv_team_begin(m, 0);
+        spipe_priv_team_begin(m);
         spipe_priv_member_failed(m, &failure, 0);
     }
     (void)cudaSetDevice(before);
@@ -1115,44 +864,18 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     return cudaSuccess;
 }
 
-/* Returns 1 if a chunk may write over its own inputs, so that it cannot be done twice: with an
-   in/out array, an input that shares memory with an output, or buffers that are used in place,
-   without a copy, because stages may write to any of their buffers. */
-SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
-    const spipe_buffer_desc_t *b = &d->buffers[i];
-    const uintptr_t at = (uintptr_t)b->host;
-    int j;
-    if (!spipe_priv_goes_in(b)) return 0;
-    if (b->kind == SPIPE_INOUT || d->schedule == SPIPE_SCHEDULE_ZERO_COPY) return 1;
-    for (j = 0; j < d->num_buffers && b->host; ++j) {
-        const spipe_buffer_desc_t *o = &d->buffers[j];
-        const uintptr_t to = (uintptr_t)o->host;
-        if (o->kind != SPIPE_OUTPUT) continue;
-        if (to < at + d->count * b->elem_bytes && at < to + d->count * o->elem_bytes) return 1;
-    }
-    return 0;
-}
-
-/* Makes all members' descriptions, and decides whether other GPUs may do the chunks of one that
-   fails. */
+/* Makes all members' descriptions. */
 SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     const size_t count = t->d.count;
     int i, k;
-    int overwritten = 0;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         t->in_turn.has_source |= b->kind == SPIPE_SOURCE;
-        t->in_turn.has_sink |= b->kind == SPIPE_SINK;
-        overwritten |= spipe_priv_overwrites(&t->d, i);
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
         t->reduced.any = 1;
         t->reduced.at[i] = calloc(1, b->elem_bytes);
         if (!t->reduced.at[i]) return cudaErrorMemoryAllocation;
     }
-    /* What a failed GPU added to a buffer to reduce is lost with it. Its complete chunks cannot be
-       done again if a sink has had them or a source has given their data. */
-    t->ending.may_retry =
-        !overwritten && !((t->in_turn.has_source || t->in_turn.has_sink) && t->reduced.any);
     t->chunks.num = spipe_priv_endless(&t->d)
                         ? SIZE_MAX
                         : count / t->chunks.elems + (count % t->chunks.elems != 0);
@@ -1182,7 +905,6 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     int started = 0;
     t->outcome.called = spipe_priv_clock();
     t->counts.expected = t->num;
-    t->counts.alive = t->num;
     t->starter = spipe_priv_this_thread();
     for (i = 0; i < t->num; ++i) {
         threads[i] = spipe_priv_member_start(&t->members[i]);
@@ -1190,7 +912,6 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     }
     spipe_priv_lock(t->sync);
     t->counts.expected = started > 0 ? started : 1;
-    t->counts.alive -= t->num - t->counts.expected;
     if (t->outcome.began == 0.0 && t->counts.ready >= t->counts.expected)
         t->outcome.began = spipe_priv_clock();
     spipe_priv_wake(t->sync);
@@ -1203,16 +924,6 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     t->outcome.wall_ms = 1e3 * (spipe_priv_clock() - t->outcome.began);
     t->outcome.setup_ms = 1e3 * (t->outcome.began - t->outcome.called);
     spipe_priv_let_cancel(cancels);
-}
-
-/* Returns n such that the chunks 0 .. n-1 are complete. */
-SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
-    size_t whole = t->chunks.next < t->chunks.first_lost ? t->chunks.next : t->chunks.first_lost;
-    size_t k;
-    for (k = 0; k < t->chunks.returned.num; ++k) {
-        if (t->chunks.returned.at[k] < whole) whole = t->chunks.returned.at[k];
-    }
-    return whole;
 }
 
 /* Combines the members' reports; lost: 1 = the run failed. */
@@ -1249,7 +960,6 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
         if (m->report.total > r->total) r->total = m->report.total;
         if (m->report.waited_ms > r->waited_ms) r->waited_ms = m->report.waited_ms;
     }
-    /* The member that met the end of the sources may have begun another round since. */
     if (t->in_turn.total > r->total) r->total = t->in_turn.total;
     if (t->chunks.num != SIZE_MAX)
         r->num_chunks = t->chunks.num;
@@ -1257,7 +967,11 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
         r->num_chunks = r->chunks_done;
     r->count_done = r->chunks_done * t->chunks.elems;
     if (!lost || (r->total > 0 && r->count_done > r->total)) r->count_done = r->total;
-    r->failure.chunks_whole = lost ? spipe_priv_team_whole(t) : r->num_chunks;
+    r->failure.chunks_whole = r->num_chunks;
+    if (lost) {
+        const size_t next = t->chunks.next, first = t->chunks.first_lost;
+        r->failure.chunks_whole = first < next ? first : next;
+    }
 }
 
 /* Frees the team. */
@@ -1268,18 +982,14 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
         free(t->reduced.at[i]);
         for (k = 0; k < t->num; ++k) free(t->members[k].copies[i]);
     }
-    for (k = 0; k < t->num; ++k) free((void *)t->members[k].round.chunks.at);
-    for (k = 0; k < t->num; ++k) free(t->members[k].round.saved);
-    while (t->in_turn.saved) free(spipe_priv_saved_take(t, t->in_turn.saved->chunk));
-    free((void *)t->chunks.returned.at);
+    for (k = 0; k < t->num; ++k) free((void *)t->members[k].chunks.at);
     spipe_priv_sync_destroy(t->sync);
     free(t);
 }
 
-/* After all threads have ended: writes the results and the report. If a GPU failed and others did
-   its chunks, the run succeeds and the report's message says so. */
+/* After all threads have ended: writes the results and the report. */
 SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
-    const int lost = t->ending.over || spipe_priv_team_has_work(t);
+    const int lost = t->ending.over || t->chunks.next < t->chunks.num;
     cudaError_t e = lost ? t->outcome.failure.error : cudaSuccess;
     int i;
     for (i = 0; i < t->d.num_buffers && !lost; ++i) {
@@ -1289,14 +999,6 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
         memcpy(b->host, t->reduced.at[i], b->elem_bytes);
     }
     spipe_priv_team_report(t, lost, r);
-    if (!lost && t->outcome.failure.error != cudaSuccess) {
-        r->failure.error = cudaSuccess;
-        r->failure.stage = -1;
-        r->failure.chunk = SPIPE_AUTO;
-        (void)snprintf(r->failure.message, sizeof r->failure.message,
-                       "%.260s; the other devices did its chunks", t->outcome.failure.message);
-        spipe_priv_make_printable(r->failure.message);
-    }
     if (t->ending.stopped) {
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "stopped by the progress callback after %zu chunks", r->chunks_done);

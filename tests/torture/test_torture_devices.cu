@@ -1,10 +1,9 @@
 /*  test_torture_devices.cu -- everything that a run on several GPUs asks of the system fails once:
     each call of the CUDA runtime, each operation on a GPU, each malloc and calloc, each thread, or
-    all of these from one on, each of the user's own functions. Each time either the others do what
-    the GPU that failed leaves, every element is right and the report says who left; or the first
-    error comes back with a sentence, and where there is one with stage and chunk, and what is
-    called whole is whole. Sinks are called in order, no chunk twice, none after a gap. Nothing is
-    left over, the caller's device is current, and the same run is right at once.
+    all of these from one on, each of the user's own functions. Each time the first error comes
+    back with a sentence that says which GPU failed, and where there is one with stage and chunk,
+    and what is called whole is whole. Sinks are called in order, no chunk twice, none after a gap.
+    Nothing is left over, the caller's device is current, and the same run is right at once.
 
     GPUs have threads of their own, so which of them makes the k-th call is a matter of time, and
     whether there is a k-th may be, too: a fault that was not reached is counted apart. What is
@@ -233,21 +232,6 @@ static int num_of(const devices_case_t *c) { return c->num ? c->num : DEVICES; }
 
 static size_t chunks_of(const fuzz_world_t *w) { return (w->count + CHUNK - 1) / CHUNK; }
 
-/* Whether others may do what a GPU had begun. */
-static int may_stand_in(const fuzz_scene_t *s) {
-    int i, may = 1, flows = 0, reduced = 0;
-    for (i = 0; i < s->num_buffers; ++i) {
-        const fuzz_buffer_t *f = &s->buffers[i];
-        may &= f->kind != SPIPE_INOUT;
-        if (s->schedule == SPIPE_SCHEDULE_ZERO_COPY) { /* stages may have written what they read */
-            may &= f->kind != SPIPE_INPUT && f->kind != SPIPE_SOURCE;
-        }
-        flows |= !f->positioned && (f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK);
-        reduced |= f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD);
-    }
-    return may && !(flows && reduced);
-}
-
 /* ---- the user's functions ------------------------------------------------------------------ */
 enum {
     STAGES = 0,
@@ -398,13 +382,9 @@ static void judge_words(const fuzz_world_t *w, const fault_t &f, const spipe_rep
 static void judge_success(const fuzz_world_t *w, const devices_case_t *c, const fault_t &f,
                           const spipe_report_t *r, long fired) {
     const size_t chunks = chunks_of(w);
-    const unsigned failed = r->devices_failed;
-    FUZZ_CHECK(w, !fired || (failed && f.sort != FAULT_WORK) || may_pass_here(c, f),
-               "a fault that nobody heard of, or that no GPU can go on after");
-    FUZZ_CHECK(w, !failed || (fired && strstr(r->failure.message, "; the other devices did its")),
-               "devices %x failed, and it says '%s'", failed, r->failure.message);
-    FUZZ_CHECK(w, failed || !r->failure.message[0], "words: %s", r->failure.message);
-    FUZZ_CHECK(w, f.lasts || (failed & (failed - 1)) == 0, "one failed, not %x", failed);
+    FUZZ_CHECK(w, !fired || may_pass_here(c, f), "a fault that nobody heard of");
+    FUZZ_CHECK(w, !r->devices_failed && !r->failure.message[0], "devices %x failed, words: %s",
+               r->devices_failed, r->failure.message);
     FUZZ_CHECK(w,
                r->failure.error == cudaSuccess && r->failure.stage == -1 &&
                    r->failure.chunk == SPIPE_AUTO && r->num_chunks == chunks &&
@@ -412,26 +392,18 @@ static void judge_success(const fuzz_world_t *w, const devices_case_t *c, const 
                    r->count_done == w->count && r->total == w->count,
                "%zu, %zu, %zu of %zu chunks, %zu of %zu elements: %s", r->failure.chunks_whole,
                r->chunks_done, r->num_chunks, chunks, r->count_done, r->total, r->failure.message);
-    if (failed) judge_words(w, f, r);
 }
 
-static void judge_failure(const fuzz_world_t *w, const devices_case_t *c, const fault_t &f,
-                          cudaError_t e, const spipe_report_t *r, long fired) {
+static void judge_failure(const fuzz_world_t *w, const fault_t &f, cudaError_t e,
+                          const spipe_report_t *r, long fired) {
     const fuzz_scene_t *s = w->scene;
     const spipe_failure_t *why = &r->failure;
     const char *text = why->message;
-    const int num = num_of(c), of_one = num > 1 && strncmp(text, "device ", 7) == 0;
     const int lacks = f.what == "cudaDeviceGetAttribute" && e == cudaErrorNotSupported;
     const int given = e == f.error || lacks || no_memory(f, r);
-    const int early = strstr(text, "setting up failed") || strstr(text, "cannot be used");
-    const int stage_fails = f.sort == FAULT_USER && user_function < BUFFERS && !user_starves;
-    /* it lasts, it ends the process's work, or the run was over */
-    const int must_fail = f.lasts || f.sort == FAULT_WORK || strstr(text, "after the run");
-    const int others_can = early || (may_stand_in(s) && (f.sort == FAULT_CALL || stage_fails));
     FUZZ_CHECK(w, fired && given, "not the error given: %s", cudaGetErrorName(e));
     FUZZ_CHECK(w, why->error == e && text[0], "no sentence: '%s' (%s)", text,
                cudaGetErrorName(why->error));
-    FUZZ_CHECK(w, !of_one || must_fail || !others_can, "nobody stood in: %s", text);
     FUZZ_CHECK(w, why->stage >= -1 && why->stage < s->num_stages, "stage %d", why->stage);
     FUZZ_CHECK(w, why->stage < 0 || strstr(text, s->stages[why->stage].name),
                "the stage is not named: %s", text);
@@ -439,10 +411,6 @@ static void judge_failure(const fuzz_world_t *w, const devices_case_t *c, const 
                why->chunk, text);
     FUZZ_CHECK(w, !copies(f, text) || why->chunk != SPIPE_AUTO, "no chunk is named: %s", text);
     judge_words(w, f, r);
-    if (stage_fails && f.lasts && num > 1 && may_stand_in(s)) {
-        FUZZ_CHECK(w, r->devices_failed == SPIPE_BIT(num) - 1, "all failed, not %x",
-                   r->devices_failed);
-    }
     if (f.sort == FAULT_WORK) broken = 1;
 }
 
@@ -463,7 +431,7 @@ static void judge(fuzz_world_t *w, const devices_case_t *c, const fault_t &f, cu
     if (e == cudaSuccess)
         judge_success(w, c, f, r, fired);
     else
-        judge_failure(w, c, f, e, r, fired);
+        judge_failure(w, f, e, r, fired);
     FUZZ_CHECK(w, !done || r->failure.chunks_whole == chunks_of(w), "%zu chunks are whole: %s",
                r->failure.chunks_whole, r->failure.message);
     if (whole > w->count) whole = w->count;
