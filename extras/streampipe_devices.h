@@ -316,7 +316,7 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
     size_t bytes = sizeof *g;
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        if (p->request.desc.buffers[i].kind == SPIPE_SOURCE)
+        if (spipe_priv_in_order(&p->request.desc.buffers[i], 0))
             bytes += count * spipe_priv_given_bytes(&p->request.desc.buffers[i]);
     }
     g = (spipe_priv_saved_t *)malloc(bytes);
@@ -327,7 +327,7 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         g->at[i] = (unsigned char *)g + bytes;
-        if (b->kind != SPIPE_SOURCE) continue;
+        if (!spipe_priv_in_order(b, 0)) continue;
         memcpy(g->at[i], b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i],
                count * spipe_priv_given_bytes(b));
         bytes += count * spipe_priv_given_bytes(b);
@@ -942,12 +942,12 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
         SPIPE_PRIV_REFUSE_IF(
-            b->kind == SPIPE_SOURCE && (b->halo_before || b->halo_after),
+            spipe_priv_in_order(b, 0) && (b->halo_before || b->halo_after),
             "buffer %d (source): with several GPUs a source cannot have a halo, because its "
             "neighbours may be on another GPU; read into an array first, or list one GPU",
             i);
         SPIPE_PRIV_REFUSE_IF(
-            b->kind == SPIPE_RESIDENT && (b->resident & SPIPE_DOWNLOAD) && !d->devices.reduce,
+            spipe_priv_kind(b->kind)->once && (b->resident & SPIPE_DOWNLOAD) && !d->devices.reduce,
             "buffer %d (resident) is downloaded, and every GPU has its own copy; say with "
             "spipe_devices_reduce how to combine them",
             i);
@@ -980,7 +980,7 @@ SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
     for (i = 0; i < t->d.num_buffers && t->d.staging == SPIPE_STAGING_REGISTER; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         int type = SPIPE_PRIV_DEVICE;
-        if (!spipe_priv_is_array(b) || !b->host || t->d.count == 0) continue;
+        if (!spipe_priv_kind(b->kind)->array || !b->host || t->d.count == 0) continue;
         if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) continue;
         if (type != SPIPE_PRIV_PAGEABLE) continue;
         t->pinned[i] = spipe_pin(b->host, t->d.count * b->elem_bytes) == cudaSuccess;
@@ -1097,15 +1097,15 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         spipe_buffer_desc_t *b = &m->desc.buffers[i];
         m->parts[i].member = m;
         m->parts[i].number = i;
-        if (b->kind == SPIPE_SOURCE) b->source = spipe_priv_team_source;
+        if (b->source) b->source = spipe_priv_team_source;
         if (b->work) b->work = spipe_priv_team_work;
-        if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
-        if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
-        if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
+        if (b->sink) b->sink = spipe_priv_team_sink;
+        if (b->source_at) b->source_at = spipe_priv_team_source_at;
+        if (b->sink_at) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
         if (b->stop) b->stop = spipe_priv_team_stop;
         b->on_run = NULL; /* the run is the team's */
-        if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
+        if (spipe_priv_kind(b->kind)->hosted) b->user = &m->parts[i];
         if (!t->reduced.at[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
         if (!m->copies[i]) return cudaErrorMemoryAllocation;
@@ -1122,12 +1122,12 @@ SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const uintptr_t at = (uintptr_t)b->host;
     int j;
-    if (!spipe_priv_goes_in(b)) return 0;
-    if (b->kind == SPIPE_INOUT || d->schedule == SPIPE_SCHEDULE_ZERO_COPY) return 1;
+    if (!spipe_priv_kind(b->kind)->in) return 0;
+    if (spipe_priv_kind(b->kind)->out || d->schedule == SPIPE_SCHEDULE_ZERO_COPY) return 1;
     for (j = 0; j < d->num_buffers && b->host; ++j) {
         const spipe_buffer_desc_t *o = &d->buffers[j];
         const uintptr_t to = (uintptr_t)o->host;
-        if (o->kind != SPIPE_OUTPUT) continue;
+        if (!o->host || !spipe_priv_kind(o->kind)->out) continue;
         if (to < at + d->count * b->elem_bytes && at < to + d->count * o->elem_bytes) return 1;
     }
     return 0;
@@ -1141,10 +1141,10 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     int overwritten = 0;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
-        t->in_turn.has_source |= b->kind == SPIPE_SOURCE;
-        t->in_turn.has_sink |= b->kind == SPIPE_SINK;
+        t->in_turn.has_source |= spipe_priv_in_order(b, 0);
+        t->in_turn.has_sink |= spipe_priv_in_order(b, 1);
         overwritten |= spipe_priv_overwrites(&t->d, i);
-        if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
+        if (!spipe_priv_kind(b->kind)->once || !(b->resident & SPIPE_DOWNLOAD)) continue;
         t->reduced.any = 1;
         t->reduced.at[i] = calloc(1, b->elem_bytes);
         if (!t->reduced.at[i]) return cudaErrorMemoryAllocation;
