@@ -615,7 +615,8 @@ typedef enum spipe_kind {
     SPIPE_SOURCE,    /* a host function fills it, in order, copied in */
     SPIPE_SINK,      /* copied out, a host function drains it, in order */
     SPIPE_SOURCE_AT, /* a host function fills any part of it at any time, copied in */
-    SPIPE_SINK_AT    /* copied out, a host function drains any part of it at any time */
+    SPIPE_SINK_AT,   /* copied out, a host function drains any part of it at any time */
+    SPIPE_PRIV_ROWS  /* private: rows of the table of kinds; the last */
 } spipe_kind_t;
 
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
@@ -2676,6 +2677,62 @@ SPIPE_API cudaError_t spipe_priv_check_resources(const struct spipe_resources *r
                                                       "destroyed");
 }
 
+/* ---- src/private/kinds.h ---- */
+/* ---- 9 describe: kinds of buffers -----------------------------------------------------------
+   One table says what each kind of buffer is. Code that treats kinds differently reads it. */
+typedef struct spipe_priv_kind_row {
+    int in, out;      /* its chunks are copied to the device; back to the host */
+    int array;        /* they are parts of a host array */
+    int hosted;       /* a function of the user's fills or drains them; the adder sets its caller */
+    int in_order;     /* which gets one chunk after another */
+    int halo;         /* it may have one */
+    int once;         /* on the device it is one block for the whole run, not a part of each slot */
+    const char *name; /* in messages */
+} spipe_priv_kind_t;
+
+/* In the order of spipe_kind_t; the first row is for what is none of them. */
+static const spipe_priv_kind_t spipe_priv_kinds[] = {
+    /* in, out, array, hosted, in_order, halo, once, name */
+    {0, 0, 0, 0, 0, 0, 0, "unknown"},
+    {1, 0, 1, 0, 0, 1, 0, "input"},
+    {0, 1, 1, 0, 0, 0, 0, "output"},
+    {1, 1, 1, 0, 0, 0, 0, "in/out"},
+    {0, 0, 0, 0, 0, 0, 0, "temp"},
+    {0, 0, 0, 0, 0, 0, 1, "resident"},
+    {1, 0, 0, 1, 1, 1, 0, "source"},
+    {0, 1, 0, 1, 1, 0, 0, "sink"},
+    {1, 0, 0, 1, 0, 1, 0, "positioned source"},
+    {0, 1, 0, 1, 0, 0, 0, "positioned sink"},
+};
+
+/* Does not compile while a kind has no row. */
+typedef char spipe_priv_each_kind_has_a_row
+    [sizeof spipe_priv_kinds / sizeof *spipe_priv_kinds == SPIPE_PRIV_ROWS ? 1 : -1];
+
+SPIPE_API const spipe_priv_kind_t *spipe_priv_kind(spipe_kind_t kind) {
+    return &spipe_priv_kinds[(unsigned)kind < SPIPE_PRIV_ROWS ? (int)kind : 0];
+}
+
+/* Whether stages only read it: an array of the user's that is not copied back. */
+SPIPE_API int spipe_priv_is_input(spipe_kind_t kind) {
+    return spipe_priv_kind(kind)->array && !spipe_priv_kind(kind)->out;
+}
+
+/* Whether a function of the user's gets its chunks in order: a source's (out = 0), a sink's (1). */
+SPIPE_PRIV_RARE int spipe_priv_in_order(const spipe_buffer_desc_t *b, int out) {
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    return k->in_order && (out ? k->out : k->in);
+}
+
+/* The first such buffer; -1 = there is none. */
+SPIPE_PRIV_RARE int spipe_priv_first_in_order(const spipe_desc_t *d, int out) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (spipe_priv_in_order(&d->buffers[i], out)) return i;
+    }
+    return -1;
+}
+
 /* ---- src/private/describe.h ---- */
 /* ---- 9 describe ----------------------------------------------------------------------------
    Adding buffers and stages to a description; mistakes are kept for the check. */
@@ -2744,42 +2801,39 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
 
+SPIPE_PRIV_RARE int spipe_priv_add_hosted(spipe_desc_t *d, spipe_kind_t kind, void *user,
+                                          spipe_priv_caller_t caller, size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, kind, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].user = user;
+    d->buffers[i].caller = caller;
+    return i;
+}
+
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].source = source;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_fill_sources;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SOURCE, user, spipe_priv_fill_sources, elem_bytes);
+    if (i >= 0) d->buffers[i].source = source;
     return i;
 }
 
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SINK, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].sink = sink;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_drain_sink;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SINK, user, spipe_priv_drain_sink, elem_bytes);
+    if (i >= 0) d->buffers[i].sink = sink;
     return i;
 }
 
 SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
                                   size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE_AT, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].source_at = source_at;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_fill_part;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SOURCE_AT, user, spipe_priv_fill_part, elem_bytes);
+    if (i >= 0) d->buffers[i].source_at = source_at;
     return i;
 }
 
 SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
                                 size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SINK_AT, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].sink_at = sink_at;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_drain_sink;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SINK_AT, user, spipe_priv_drain_sink, elem_bytes);
+    if (i >= 0) d->buffers[i].sink_at = sink_at;
     return i;
 }
 
@@ -2867,14 +2921,6 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
     return stage;
 }
 
-SPIPE_PRIV_RARE const char *spipe_priv_kind_name(spipe_kind_t kind) {
-    static const char *const names[] = {"unknown",        "input", "output",
-                                        "in/out",         "temp",  "resident",
-                                        "source",         "sink",  "positioned source",
-                                        "positioned sink"};
-    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK_AT ? (int)kind : 0];
-}
-
 #ifdef __cplusplus
 /* With the size of an element taken from the pointer; memory without a type must say it. */
 template <typename T>
@@ -2899,30 +2945,7 @@ int spipe_add_inout(spipe_desc_t *d, void *host) = delete;
 
 /* ---- src/private/stages.h ---- */
 /* ---- 9 describe: what follows from a description --------------------------------------------
-   Kinds of buffers, which way they are copied, and the graph of stages. Reads descriptions only. */
-SPIPE_PRIV_RARE int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
-}
-
-/* Whether a function of the user's fills or drains it; and whether that sees chunks in order. */
-SPIPE_PRIV_RARE int spipe_priv_is_hosted(const spipe_buffer_desc_t *b) {
-    return b->kind >= SPIPE_SOURCE && b->kind <= SPIPE_SINK_AT;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_is_sequential(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
-    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SOURCE_AT) return 1;
-    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
-    if (b->kind == SPIPE_SINK || b->kind == SPIPE_SINK_AT) return 1;
-    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
-}
-
+   Lengths, bytes, and the graph of stages. Reads descriptions only. */
 /* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
 SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
     if (!b->on_run || b->bytes == SPIPE_AUTO || b->elem_bytes == 0) return SPIPE_AUTO;
@@ -2934,7 +2957,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
     int i, open = 0;
     for (i = 0; i < d->num_buffers && d->count == 0; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
-        open |= b->kind == SPIPE_SOURCE && spipe_priv_length(b) == SPIPE_AUTO;
+        open |= spipe_priv_in_order(b, 0) && spipe_priv_length(b) == SPIPE_AUTO;
     }
     return d->count != SPIPE_AUTO && !open;
 }
@@ -2948,7 +2971,7 @@ SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
     if (spipe_priv_is_stated(d)) return d->count;
     for (i = 0; i < d->num_buffers; ++i) {
         const size_t n = spipe_priv_length(&d->buffers[i]);
-        arrays |= spipe_priv_is_array(&d->buffers[i]);
+        arrays |= spipe_priv_kind(d->buffers[i].kind)->array;
         if (n == SPIPE_AUTO) continue;
         if (whole != SPIPE_AUTO && whole != n) return SPIPE_AUTO; /* which the check refuses */
         whole = n;
@@ -2960,7 +2983,7 @@ SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
 SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (!b->host) return 0;
-    return spipe_priv_is_array(b) ? spipe_priv_desc_count(d) * b->elem_bytes : b->elem_bytes;
+    return b->elem_bytes * (spipe_priv_kind(b->kind)->array ? spipe_priv_desc_count(d) : 1);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
@@ -3065,25 +3088,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
                                                     spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
-    const char *kind = spipe_priv_kind_name(b->kind);
-    const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
-    const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    const int resident = k->once, halo = b->halo_before || b->halo_after;
     const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk, count = spipe_priv_desc_count(d);
-    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
-                         "buffer %d: its kind is not one of spipe_kind_t", i);
+    SPIPE_PRIV_REFUSE_IF(k == spipe_priv_kinds, "buffer %d: its kind is not one of spipe_kind_t",
+                         i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
-                         kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && count == SPIPE_AUTO,
+                         k->name, resident ? "the buffer" : "an element");
+    SPIPE_PRIV_REFUSE_IF(k->array && count == SPIPE_AUTO,
                          "buffer %d (%s): an array needs a length; "
                          "set count to its number of elements",
-                         i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && count > SIZE_MAX / b->elem_bytes,
-                         "buffer %d (%s): %zu "
-                         "elements of %zu bytes are more than SIZE_MAX bytes",
-                         i, kind, count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF(hosted &&
+                         i, k->name);
+    SPIPE_PRIV_REFUSE_IF(k->array && count > SIZE_MAX / b->elem_bytes,
+                         "buffer %d (%s): %zu elements of %zu bytes are more than SIZE_MAX bytes",
+                         i, k->name, count, b->elem_bytes);
+    SPIPE_PRIV_REFUSE_IF(k->hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
-                         "buffer %d (%s): its function is NULL", i, kind);
+                         "buffer %d (%s): its function is NULL", i, k->name);
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
                          "buffer %d (resident): SPIPE_ZERO alone does not use its host array; "
@@ -3092,22 +3113,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
-    SPIPE_PRIV_REFUSE_IF(halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
-                         "buffer %d (%s): only an input or a source can have a halo", i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && !k->halo,
+                         "buffer %d (%s): only an input or a source can have a halo", i, k->name);
     SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
-                         "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
-    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && count == SPIPE_AUTO,
-                         "buffer %d (%s): with a halo it needs a length; set count", i, kind);
+                         "buffer %d (%s): read into device memory it cannot have a halo", i,
+                         k->name);
+    SPIPE_PRIV_REFUSE_IF(halo && k->hosted && !k->in_order && count == SPIPE_AUTO,
+                         "buffer %d (%s): with a halo it needs a length; set count", i, k->name);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
-                         kind);
+                         k->name);
     SPIPE_PRIV_REFUSE_IF(
         d->chunk != SPIPE_AUTO && (b->halo_before > chunk || b->halo_after > chunk),
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
-        i, kind, b->halo_before, b->halo_after, chunk);
+        i, k->name, b->halo_before, b->halo_after, chunk);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
-                         "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
+                         "buffer %d (%s): %s is too many bytes; make it smaller", i, k->name,
                          resident ? "the buffer" : "a chunk with its halo");
     return b->on_run ? b->on_run(d, i, SPIPE_PRIV_CHECKED, cudaSuccess, f) : cudaSuccess;
 }
@@ -3148,7 +3170,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
                          s->name);
     for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
         if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
-        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
+        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || spipe_priv_kind(d->buffers[j].kind)->once,
                              "host stage '%s': buffer %d is %s; name buffers that travel in chunks",
                              s->name, j, j >= d->num_buffers ? "not there" : "resident");
     }
@@ -3159,13 +3181,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
 SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
-    if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
-    return spipe_priv_is_array(b) && spipe_priv_desc_count(d) > 0;
+    if (spipe_priv_kind(b->kind)->once) return b->resident != SPIPE_ZERO;
+    return spipe_priv_kind(b->kind)->array && spipe_priv_desc_count(d) > 0;
 }
 
 SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
-    if (b->kind == SPIPE_RESIDENT) return (b->resident & SPIPE_DOWNLOAD) != 0;
-    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    return k->once ? (b->resident & SPIPE_DOWNLOAD) != 0 : k->array && k->out;
 }
 
 /* Whether buffers j and i, whose arrays overlap, change each other's data. Resident arrays are read
@@ -3176,7 +3198,7 @@ SPIPE_PRIV_RARE int spipe_priv_overlap_harms(const spipe_buffer_desc_t *a,
     const int written = spipe_priv_is_written(a) + spipe_priv_is_written(b);
     const int halo = a->halo_before || a->halo_after || b->halo_before || b->halo_after;
     if (written != 1) return written == 2;
-    if (a->kind == SPIPE_RESIDENT || b->kind == SPIPE_RESIDENT) return 0;
+    if (spipe_priv_kind(a->kind)->once || spipe_priv_kind(b->kind)->once) return 0;
     return halo || a->host != b->host || a->elem_bytes != b->elem_bytes;
 }
 
@@ -3194,7 +3216,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
         SPIPE_PRIV_REFUSE_IF(spipe_priv_overlap_harms(a, b),
                              "buffers %d (%s) and %d (%s): their arrays overlap, and one is "
                              "written; give each its own, or make one in/out buffer",
-                             j, spipe_priv_kind_name(a->kind), i, spipe_priv_kind_name(b->kind));
+                             j, spipe_priv_kind(a->kind)->name, i, spipe_priv_kind(b->kind)->name);
     }
     return cudaSuccess;
 }
@@ -3204,10 +3226,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe_failure_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_priv_kind_t *k = spipe_priv_kind(d->buffers[i].kind);
         SPIPE_PRIV_REFUSE_IF(spipe_priv_lacks_array(d, i),
-                             "buffer %d (%s): the host array is NULL; pass the array%s", i,
-                             spipe_priv_kind_name(d->buffers[i].kind),
-                             d->buffers[i].kind == SPIPE_RESIDENT ? ", or SPIPE_ZERO" : "");
+                             "buffer %d (%s): the host array is NULL; pass the array%s", i, k->name,
+                             k->once ? ", or SPIPE_ZERO" : "");
         SPIPE_TRY(spipe_priv_check_overlaps(d, i, f));
     }
     return cudaSuccess;
@@ -3223,7 +3245,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_timeline(const struct spipe_timelin
 
 /* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
-    int order[SPIPE_MAX_STAGES], i, sources = 0;
+    int order[SPIPE_MAX_STAGES], i;
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
@@ -3250,17 +3272,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
     SPIPE_TRY(spipe_priv_check_lengths(d, f));
-    for (i = 0; i < d->num_buffers; ++i) {
-        sources += d->buffers[i].kind == SPIPE_SOURCE;
-        SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
-    }
-    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && sources == 0,
+    for (i = 0; i < d->num_buffers; ++i) SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && spipe_priv_first_in_order(d, 0) < 0,
                          "count was not set, and there is "
                          "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
     SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
-                         "some stages wait for "
-                         "each other in a circle; look at spipe_stage_after");
+                         "some stages wait for each other in a circle; look at spipe_stage_after");
     return cudaSuccess;
 }
 
@@ -3345,34 +3363,34 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
     const double bytes = (double)b->elem_bytes;
-    const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
-    const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
-    if (b->kind == SPIPE_RESIDENT) {
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    const int pageable = k->array && b->host && a->type == SPIPE_PRIV_PAGEABLE;
+    if (k->once) {
         w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_CLIMB | SPIPE_PRIV_MAY_REPLAY);
         return;
     }
     spipe_priv_work_halo(w, b);
     w->held += bytes;
-    if (b->kind == SPIPE_TEMP) {
+    if (!k->in && !k->out) {
         w->temps += bytes;
         return;
     }
-    if (spipe_priv_goes_in(b)) {
+    if (k->in) {
         w->in += bytes;
         if (pageable) w->pageable_in += bytes;
-        if (hosted) w->hosted_in += bytes;
+        if (k->hosted) w->hosted_in += bytes;
     }
-    if (spipe_priv_goes_out(b)) {
+    if (k->out) {
         w->out += bytes;
         if (pageable) w->pageable_out += bytes;
-        if (hosted) w->hosted_out += bytes;
+        if (k->hosted) w->hosted_out += bytes;
     }
-    if (pageable || (hosted && !sequential)) w->flags |= SPIPE_PRIV_AT_ONCE;
+    if (pageable || (k->hosted && !k->in_order)) w->flags |= SPIPE_PRIV_AT_ONCE;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
-    if (b->kind == SPIPE_SOURCE) w->flags |= SPIPE_PRIV_IN_TURN;
-    if (hosted || pageable) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB; /* it sees chunks */
-    if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+    if (spipe_priv_in_order(b, 0)) w->flags |= SPIPE_PRIV_IN_TURN;
+    if (k->hosted || pageable) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (k->in_order) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB; /* it sees chunks */
+    if (k->hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
 
 /* Rounds of host stages: a chunk leaves the GPU once for each, so its steps come in segments. */
@@ -3422,7 +3440,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.count = d->count;
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
-        if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
+        if (shared && spipe_priv_kind(d->buffers[i].kind)->in_order) w.flags |= SPIPE_PRIV_IN_TURN;
     }
     return w;
 }
@@ -3966,8 +3984,7 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
     if (what == SPIPE_PRIV_HOST) return d->stages[stage].ordered;
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
-        if (what == SPIPE_PRIV_FILL && b->kind == SPIPE_SOURCE && !b->filler) return 1;
-        if (what == SPIPE_PRIV_DRAIN && b->kind == SPIPE_SINK) return 1;
+        if (spipe_priv_in_order(b, what == SPIPE_PRIV_DRAIN) && !b->filler) return 1;
     }
     return 0;
 }
@@ -4297,7 +4314,7 @@ SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t
     return spipe_priv_wrong_buf(c, i, size,
                                 "it takes buffer %d (%s) for elements of %zu bytes, and they have "
                                 "%zu; give both one type (of several values: SPIPE_BUF_ROW)",
-                                i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
+                                i, spipe_priv_kind(c->kind[i])->name, size, c->elem_bytes[i]);
 }
 
 /* Whether a stage that takes a buffer of this type cannot write into it. */
@@ -4338,8 +4355,8 @@ SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, s
 
 SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {
     if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
-        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) {
-            if (is_const || c->kind[i] != SPIPE_INPUT) return c->data[i];
+        if (c->elem_bytes[i] == size || spipe_priv_kind(c->kind[i])->once) {
+            if (is_const || !spipe_priv_is_input(c->kind[i])) return c->data[i];
             return spipe_priv_input_to_write(c, i, size);
         }
     }
@@ -4348,16 +4365,13 @@ SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size
 
 /* Checks the first chunk of SPIPE_MAP_STAGE, which reads buffer 0 and writes buffer 1. */
 SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
-    const spipe_kind_t from = c->kind[0], to = c->kind[1];
+    const spipe_priv_kind_t *from = spipe_priv_kind(c->kind[0]), *to = spipe_priv_kind(c->kind[1]);
     if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF reports a missing buffer */
-    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && from != SPIPE_SINK_AT && to != SPIPE_INPUT &&
-        to != SPIPE_SOURCE && to != SPIPE_SOURCE_AT) {
-        return;
-    }
+    if ((from->in || !from->out) && (to->out || !to->in)) return;
     (void)spipe_priv_wrong_buf(c, 0, 1,
                                "SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1, and they are "
                                "%s and %s; add the input first, or write the stage out",
-                               spipe_priv_kind_name(from), spipe_priv_kind_name(to));
+                               from->name, to->name);
 }
 
 /* ---- src/private/provider.h ---- */
@@ -4499,7 +4513,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
     *done = 1;
     for (i = 0; i < r->desc.num_buffers && r->desc.count > 0; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (!spipe_priv_is_array(b) || !b->host) continue;
+        if (!spipe_priv_kind(b->kind)->array || !b->host) continue;
         if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         SPIPE_TRY(spipe_priv_register_array(r, i, done));
     }
@@ -4565,7 +4579,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         const unsigned char *host = (const unsigned char *)b->host;
         size_t bytes = spipe_priv_array_bytes(&r->desc, i) / 2;
-        if (!spipe_priv_is_array(b) || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
+        if (!spipe_priv_kind(b->kind)->array || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         if (bytes > most) bytes = most;
         if (bytes == 0) continue;
         thread += spipe_priv_time_thread(own, host, bytes);
@@ -5048,15 +5062,6 @@ SPIPE_PRIV_RARE int spipe_priv_ready_stage(const spipe_priv_pipeline_t *p,
     return -1;
 }
 
-/* The first buffer of a kind; -1 = there is none. Without the lock. */
-SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == kind) return i;
-    }
-    return -1;
-}
-
 /* Finds the oldest task that is ready: the oldest chunk's, draining before filling. What has to
    happen in turn is ready when its turn has come, so no thread ever waits for a turn. */
 SPIPE_PRIV_RARE int spipe_priv_next_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
@@ -5074,7 +5079,7 @@ SPIPE_PRIV_RARE int spipe_priv_next_task(spipe_priv_pipeline_t *p, spipe_priv_ta
         if (s->state == SPIPE_PRIV_ON_HOST) {
             stage = spipe_priv_ready_stage(p, s);
             if (stage < 0) continue;
-        } else if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0 &&
+        } else if (spipe_priv_first_in_order(&p->request.desc, 1) >= 0 &&
                    spipe_priv_has_before(p, s, SPIPE_PRIV_DRAIN, -1)) {
             continue;
         }
@@ -5493,18 +5498,19 @@ SPIPE_PRIV_RARE int spipe_priv_needs_copy(const spipe_priv_request_t *r, int i) 
     int s;
     if (r->arrays[i].type != SPIPE_PRIV_PINNED) return 0;
     for (s = 0; s < r->desc.num_stages; ++s) written |= r->desc.stages[s].writes;
-    return r->desc.checked || (r->desc.buffers[i].kind == SPIPE_INPUT && (written >> i & 1));
+    return r->desc.checked || (spipe_priv_is_input(r->desc.buffers[i].kind) && (written >> i & 1));
 }
 
 SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
                                                      const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
-    if (b->kind == SPIPE_TEMP || b->on_device) return SPIPE_PRIV_PATH_NONE;
-    if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
-    if (b->kind == SPIPE_RESIDENT) {
-        return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
+    if (b->on_device) return SPIPE_PRIV_PATH_NONE;
+    if (k->hosted) return SPIPE_PRIV_PATH_STAGED;
+    if (!k->array) {
+        return k->once && b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
     if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && b->host) {
         const int in_place = spipe_priv_used_in_place(r, plan, i) && !spipe_priv_needs_copy(r, i);
@@ -5519,17 +5525,15 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
                                              const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
-    const int array = spipe_priv_is_array(b);
-    if (array && pageable && t->path[i] == SPIPE_PRIV_PATH_COPIED) t->pageable_copies = 1;
-    if (array && b->host && spipe_priv_goes_out(b)) {
-        t->out_blocks = pageable && !r->facts.pageable_access;
-    }
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    if (k->array && pageable && t->path[i] == SPIPE_PRIV_PATH_COPIED) t->pageable_copies = 1;
+    if (k->array && b->host && k->out) t->out_blocks = pageable && !r->facts.pageable_access;
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED && !b->on_device) return;
     t->host_work = 1;
-    t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
-    t->sequential |= spipe_priv_is_sequential(b);
-    t->fills |= spipe_priv_goes_in(b);
-    t->drains |= spipe_priv_goes_out(b);
+    t->pageable_copies |= plan->pageable_slots && !k->once;
+    t->sequential |= k->in_order;
+    t->fills |= k->in;
+    t->drains |= k->out;
 }
 
 /* A filled slot is free when it was copied in. But if stages read it in place, if another GPU may
@@ -5548,12 +5552,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
 SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                               const spipe_plan_t *plan) {
     int i;
-    t->fills = 0;
-    t->drains = 0;
-    t->host_work = 0;
-    t->sequential = 0;
-    t->pageable_copies = 0;
-    t->out_blocks = 0;
+    t->fills = t->drains = t->host_work = t->sequential = t->pageable_copies = t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
     if (t->host_work && plan->pageable_slots) t->pageable_copies = 1;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -5671,9 +5670,8 @@ SPIPE_PRIV_RARE int spipe_priv_no_copies(const spipe_priv_request_t *r, const sp
                                          const spipe_plan_t *plan) {
     int i, copied = 0;
     for (i = 0; i < r->desc.num_buffers; ++i) {
-        const spipe_kind_t kind = r->desc.buffers[i].kind;
-        if (kind == SPIPE_RESIDENT || kind == SPIPE_TEMP) continue;
-        copied |= t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+        const spipe_priv_kind_t *k = spipe_priv_kind(r->desc.buffers[i].kind);
+        copied |= (k->in || k->out) && t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
     }
     return plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && !copied;
 }
@@ -5805,7 +5803,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == SPIPE_RESIDENT) return 1;
+        if (spipe_priv_kind(d->buffers[i].kind)->once) return 1;
     }
     return 0;
 }
@@ -5924,7 +5922,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (b->kind != SPIPE_RESIDENT) continue;
+        if (!spipe_priv_kind(b->kind)->once) continue;
         p->memory.resident[i] = spipe_priv_carve(p->memory.device, device, b, 1, p->memory.guard);
     }
 }
@@ -5945,10 +5943,9 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
 
 /* Whether each slot has memory on the device for a buffer. */
 SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
-    const spipe_kind_t kind = p->request.desc.buffers[i].kind;
-    if (kind == SPIPE_RESIDENT) return 0;
-    if (p->request.desc.buffers[i].on_device) return 1;
-    return p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY || kind == SPIPE_TEMP;
+    const spipe_priv_kind_t *k = spipe_priv_kind(p->request.desc.buffers[i].kind);
+    if (k->once || p->request.desc.buffers[i].on_device) return !k->once;
+    return p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY || (!k->in && !k->out);
 }
 
 /* The tickets of a split source lie behind its elements, and their guard, in the slot. */
@@ -5975,8 +5972,8 @@ SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv
         out = in;
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_in(b)) continue;
-            if ((b->kind == SPIPE_SOURCE) != (pass == 0)) continue;
+            if (!spipe_priv_kind(b->kind)->in || spipe_priv_in_order(b, 0) != (pass == 0)) continue;
+            if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED) continue;
             slot->pin_in[i] = spipe_priv_carve(base, &in, b, elements, guard);
             in = spipe_priv_ticket_place(in) + elements * b->ticket_bytes;
         }
@@ -5984,9 +5981,9 @@ SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv
     if (zero_copy) out = in;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_out(b)) continue;
+        if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_kind(b->kind)->out) continue;
         slot->pin_out[i] = slot->pin_in[i];
-        if (zero_copy && b->kind == SPIPE_INOUT) continue;
+        if (zero_copy && spipe_priv_kind(b->kind)->in) continue;
         slot->pin_out[i] = spipe_priv_carve(base, &out, b, elements, guard);
     }
     *pinned = in > out ? in : out;
@@ -5999,7 +5996,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
-        if (b->kind == SPIPE_RESIDENT) continue;
+        if (spipe_priv_kind(b->kind)->once) continue;
         if (spipe_priv_is_on_device(p, i)) {
             slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements, p->memory.guard);
         }
@@ -6031,7 +6028,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     for (k = 0; k <= p->plan.depth; ++k) { /* the last is for resident buffers */
         for (i = 0; i < num; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            const int resident = b->kind == SPIPE_RESIDENT;
+            const int resident = spipe_priv_kind(b->kind)->once;
             const size_t before = b->halo_before * b->elem_bytes;
             const size_t own = resident ? 1 : elements;
             unsigned char **at = resident ? &m->resident[i] : &m->slots[k % m->num_slots].dev[i];
@@ -6178,7 +6175,7 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
             const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
             unsigned char *at = slot->dev[i];
             if (!at && pin) at = m->pinned_alias + (pin - m->pinned);
-            if (p->request.desc.buffers[i].kind == SPIPE_RESIDENT) at = m->resident[i];
+            if (spipe_priv_kind(p->request.desc.buffers[i].kind)->once) at = m->resident[i];
             slot->view.data[i] = at;
             slot->view.kind[i] = p->request.desc.buffers[i].kind;
             slot->view.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
@@ -6313,8 +6310,8 @@ enum {
 SPIPE_PRIV_RARE int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
     const spipe_buffer_desc_t *b = &w->p->request.desc.buffers[i];
     if (!w->slot->dev[i]) return SPIPE_PRIV_NOT_COPIED;
-    if (out) return spipe_priv_goes_out(b) ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
-    if (!spipe_priv_goes_in(b) || b->on_device) return SPIPE_PRIV_NOT_COPIED;
+    if (out) return spipe_priv_kind(b->kind)->out ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
+    if (!spipe_priv_kind(b->kind)->in || b->on_device) return SPIPE_PRIV_NOT_COPIED;
     if (w->slot->pin_in[i] || !(b->halo_before || b->halo_after)) return SPIPE_PRIV_ONE_COPY;
     return SPIPE_PRIV_COPY_WITH_EDGES;
 }
@@ -7009,7 +7006,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     memset(&note, 0, sizeof note);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const size_t got = p->run.sources[i].got;
-        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
+        if (!spipe_priv_in_order(&p->request.desc.buffers[i], 0) || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
         return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                "the sources disagree: one ended after %zu elements, buffer %d gave "
@@ -7047,7 +7044,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
         return cudaSuccess;
     }
     for (; i < p->request.desc.num_buffers; ++i) {
-        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
+        if (!spipe_priv_in_order(&p->request.desc.buffers[i], 0)) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, at));
         if (p->run.sources[i].ended) ended = i;
     }
@@ -7060,8 +7057,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
     count = spipe_priv_count_of(p, chunk);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (b->kind != SPIPE_SOURCE) continue;
-        spipe_priv_fill_edges(b, at->slot->pin_in[i], first, count, total);
+        if (spipe_priv_in_order(b, 0))
+            spipe_priv_fill_edges(b, at->slot->pin_in[i], first, count, total);
     }
     return cudaSuccess;
 }
@@ -7100,7 +7097,7 @@ SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline
 /* Work that one thread at a time does, in the order of chunks: reads sources; on several GPUs asks
    which chunk it is. Returns whether there is one. */
 SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
-    const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
+    const int source = spipe_priv_first_in_order(&p->request.desc, 0);
     const int shared = p->run.shared, there = !shared || spipe_priv_ask_chunk(p, s);
     spipe_priv_reading_t outcome;
     if (!there || !p->run.at.reading) return there;
@@ -7111,7 +7108,7 @@ SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv
 
 /* Whether chunks are given out one after another, each when the one before it was read. */
 SPIPE_PRIV_RARE int spipe_priv_reads_in_turn(const spipe_priv_pipeline_t *p) {
-    return p->run.shared || spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0;
+    return p->run.shared || spipe_priv_first_in_order(&p->request.desc, 0) >= 0;
 }
 
 /* Fills a slot that was taken. Returns whether there is anything in it. */
@@ -7132,14 +7129,13 @@ SPIPE_PRIV_RARE int spipe_priv_fill(spipe_priv_pipeline_t *p, spipe_priv_slot_t 
     total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const spipe_kind_t kind = b->kind;
         unsigned char *data = slot->pin_in[i];
-        if (!data && (kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
-        if (kind == SPIPE_SOURCE && !b->filler) continue;
+        if (!data && !b->on_device) continue;
+        if (spipe_priv_in_order(b, 0) && !b->filler) continue;
         if (spipe_priv_is_idle(p, at.chunk)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);
-        else if (kind == SPIPE_SOURCE_AT)
+        else if (b->caller)
             (void)b->caller(p, i, &at);
         else
             spipe_priv_fill_array(b, data, &at, total);
@@ -7180,7 +7176,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!at->slot->pin_out[i] || (b->kind == SPIPE_SINK) != in_turn) continue;
+        if (!at->slot->pin_out[i] || spipe_priv_in_order(b, 1) != in_turn) continue;
         if (b->caller && b->caller(p, i, at) != cudaSuccess) return 0;
         if (b->caller) continue;
         spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
@@ -7195,7 +7191,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain(spipe_priv_pipeline_t *p, spipe_priv_slot_t
     spipe_priv_at_t at;
     int ok = 1;
     spipe_priv_locate(p, s, &at);
-    if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0) {
+    if (spipe_priv_first_in_order(&p->request.desc, 1) >= 0) {
         ok = spipe_priv_drain_some(p, &at, 1);
         spipe_priv_lock(p->sync);
         s->sunk = 1;
@@ -7462,7 +7458,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
             if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
             with = at->slot->mirror[op->stage][i];
         } else {
-            if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
+            if (!spipe_priv_is_input(b->kind) || p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
+                continue;
             if (!s->elementwise && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
             with = (const unsigned char *)b->host + at->first * b->elem_bytes;
         }
@@ -7491,7 +7488,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     for (i = 0; i < p->request.desc.num_buffers && guard > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const size_t size = b->elem_bytes;
-        const int resident = b->kind == SPIPE_RESIDENT;
+        const int resident = spipe_priv_kind(b->kind)->once;
         unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
         if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* with zero-copy */
         if (!data) data = at->slot->pin_out[i];
@@ -7512,7 +7509,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
                                    "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
                                    "%zu elements; does it compare its index with count?",
                                    stage->name, k ? "past the end of" : "before the beginning of",
-                                   i, spipe_priv_kind_name(b->kind), at->chunk, at->count);
+                                   i, spipe_priv_kind(b->kind)->name, at->chunk, at->count);
         }
     }
     return cudaSuccess;
@@ -7581,7 +7578,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
-                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind), at->chunk,
+                           at->first + first + n - 1, i, spipe_priv_kind(b->kind)->name, at->chunk,
                            at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
@@ -7597,7 +7594,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_outputs(spipe_priv_pipeline_t *p, const s
         const size_t bytes = at->count * b->elem_bytes;
         unsigned char *pattern;
         cudaError_t e;
-        if (b->kind == SPIPE_INOUT || !spipe_priv_goes_out(b)) continue;
+        if (spipe_priv_kind(b->kind)->in || !spipe_priv_kind(b->kind)->out) continue;
         if (!at->slot->dev[i] && !at->slot->pin_out[i]) continue;
         pattern = (unsigned char *)malloc(2 * bytes + 1);
         if (!pattern) return cudaErrorMemoryAllocation;
@@ -8479,7 +8476,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const int copied = b->resident & (out ? SPIPE_DOWNLOAD : SPIPE_UPLOAD);
         void *dev = p->memory.resident[i];
-        if (b->kind != SPIPE_RESIDENT || (out && !copied)) continue;
+        if (!spipe_priv_kind(b->kind)->once || (out && !copied)) continue;
         if (!copied) {
             SPIPE_TRY(cudaMemsetAsync(dev, 0, b->elem_bytes, base));
             continue;
@@ -8564,7 +8561,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
         if (!spipe_priv_gpu_reaches(p, i)) continue;
         reached = 1;
         host_work |= p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
-        copies_in |= spipe_priv_goes_in(&p->request.desc.buffers[i]);
+        copies_in |= spipe_priv_kind(p->request.desc.buffers[i].kind)->in;
     }
     if (!reached) return cudaSuccess;
     if (!s->sync_event) SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
@@ -10356,7 +10353,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_host(spipe_priv_pipeline_t *p, int 
                          d->num_buffers);
     SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host && !spipe_priv_lacks_array(d, buffer),
                          "buffer %d (%s) has no host array to replace", buffer,
-                         spipe_priv_kind_name(d->buffers[buffer].kind));
+                         spipe_priv_kind(d->buffers[buffer].kind)->name);
     SPIPE_PRIV_REFUSE_IF(!host, "buffer %d: the host array is NULL; pass the array", buffer);
     return spipe_priv_check_other_host(p, buffer, host);
 }
@@ -11254,7 +11251,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     int waits, later, i;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+        if (spipe_priv_kind(b->kind)->once) resident += b->elem_bytes;
     }
     r->runs = runs;
     parts = spipe_priv_plans_alone(r) ? 1 : runs;

@@ -691,12 +691,12 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
         SPIPE_PRIV_REFUSE_IF(
-            b->kind == SPIPE_SOURCE && (b->halo_before || b->halo_after),
+            spipe_priv_in_order(b, 0) && (b->halo_before || b->halo_after),
             "buffer %d (source): with several GPUs a source cannot have a halo, because its "
             "neighbours may be on another GPU; read into an array first, or list one GPU",
             i);
         SPIPE_PRIV_REFUSE_IF(
-            b->kind == SPIPE_RESIDENT && (b->resident & SPIPE_DOWNLOAD) && !d->devices.reduce,
+            spipe_priv_kind(b->kind)->once && (b->resident & SPIPE_DOWNLOAD) && !d->devices.reduce,
             "buffer %d (resident) is downloaded, and every GPU has its own copy; say with "
             "spipe_devices_reduce how to combine them",
             i);
@@ -729,7 +729,7 @@ SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
     for (i = 0; i < t->d.num_buffers && t->d.staging == SPIPE_STAGING_REGISTER; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         int type = SPIPE_PRIV_DEVICE;
-        if (!spipe_priv_is_array(b) || !b->host || t->d.count == 0) continue;
+        if (!spipe_priv_kind(b->kind)->array || !b->host || t->d.count == 0) continue;
         if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) continue;
         if (type != SPIPE_PRIV_PAGEABLE) continue;
         t->pinned[i] = spipe_pin(b->host, t->d.count * b->elem_bytes) == cudaSuccess;
@@ -846,15 +846,15 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         spipe_buffer_desc_t *b = &m->desc.buffers[i];
         m->parts[i].member = m;
         m->parts[i].number = i;
-        if (b->kind == SPIPE_SOURCE) b->source = spipe_priv_team_source;
+        if (b->source) b->source = spipe_priv_team_source;
         if (b->work) b->work = spipe_priv_team_work;
-        if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
-        if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
-        if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
+        if (b->sink) b->sink = spipe_priv_team_sink;
+        if (b->source_at) b->source_at = spipe_priv_team_source_at;
+        if (b->sink_at) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
         if (b->stop) b->stop = spipe_priv_team_stop;
         b->on_run = NULL; /* the run is the team's */
-        if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
+        if (spipe_priv_kind(b->kind)->hosted) b->user = &m->parts[i];
         if (!t->reduced.at[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
         if (!m->copies[i]) return cudaErrorMemoryAllocation;
@@ -870,8 +870,8 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     int i, k;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
-        t->in_turn.has_source |= b->kind == SPIPE_SOURCE;
-        if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
+        t->in_turn.has_source |= spipe_priv_in_order(b, 0);
+        if (!spipe_priv_kind(b->kind)->once || !(b->resident & SPIPE_DOWNLOAD)) continue;
         t->reduced.any = 1;
         t->reduced.at[i] = calloc(1, b->elem_bytes);
         if (!t->reduced.at[i]) return cudaErrorMemoryAllocation;

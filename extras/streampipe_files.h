@@ -707,7 +707,7 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
 /* Whether a file is another one than that which was added: closed since, and opened anew. */
 SPIPE_API int spipe_priv_file_is_other(const spipe_file_t *f, const spipe_buffer_desc_t *b) {
     const spipe_priv_file_written_t *w = f->out.parts;
-    if (spipe_priv_goes_out(b)) {
+    if (spipe_priv_kind(b->kind)->out) {
         while (w && w->offset != b->place) w = w->next;
         return !w;
     }
@@ -748,18 +748,18 @@ SPIPE_API const char *spipe_priv_file_busy(const spipe_file_t *f, const spipe_bu
     const int other =
         r->offset != b->place || r->bytes != b->bytes || r->elem_bytes != b->elem_bytes;
     if (r->num > 0 && (alone || r->alone)) {
-        return spipe_priv_goes_out(b) ? "another run writes it now; create a file for each"
-                                      : "another run has it now, and one of the two reads it in "
-                                        "order; open it once more";
+        if (spipe_priv_kind(b->kind)->out)
+            return "another run writes it now; create a file for each";
+        return "another run has it now, and one of the two reads it in order; open it once more";
     }
     if (r->num > 0 && other) return "another run reads another part of it now; open it once more";
-    if (f->regular || spipe_priv_goes_out(b) || !r->used) return NULL;
+    if (f->regular || spipe_priv_kind(b->kind)->out || !r->used) return NULL;
     return "it can be read only once, and a run before has read of it; open it again";
 }
 
 /* Lets a run have its part of a file. */
 SPIPE_API const char *spipe_priv_file_take_part(spipe_file_t *f, const spipe_buffer_desc_t *b) {
-    const int alone = spipe_priv_is_sequential(b) || spipe_priv_goes_out(b);
+    const int alone = spipe_priv_kind(b->kind)->in_order || spipe_priv_kind(b->kind)->out;
     spipe_priv_file_run_t *r = &f->run;
     const char *busy;
     spipe_priv_lock(f->sync);
@@ -771,8 +771,8 @@ SPIPE_API const char *spipe_priv_file_take_part(spipe_file_t *f, const spipe_buf
         r->got = 0;
         r->ended = r->used = 0;
         r->alone = alone;
-        if (alone && spipe_priv_goes_in(b)) spipe_priv_file_tell(f, 0, b->elem_bytes);
-        if (spipe_priv_goes_out(b)) (void)spipe_priv_file_find(f, b->place);
+        if (alone && spipe_priv_kind(b->kind)->in) spipe_priv_file_tell(f, 0, b->elem_bytes);
+        if (spipe_priv_kind(b->kind)->out) (void)spipe_priv_file_find(f, b->place);
     }
     r->num += busy == NULL;
     spipe_priv_unlock(f->sync);
@@ -803,11 +803,11 @@ SPIPE_API cudaError_t spipe_priv_file_run_begins(const spipe_desc_t *d, int i, s
     const char *why = spipe_priv_file_take_part(f, b);
     cudaError_t e = why ? cudaErrorNotPermitted : cudaErrorOperatingSystem;
     if (why) return spipe_priv_refuse(failure, e, "file %.120s: %s", f->path, why);
-    if (spipe_priv_goes_out(b) &&
+    if (spipe_priv_kind(b->kind)->out &&
         !spipe_priv_file_reserve(f, b->place, spipe_priv_desc_count(d), b->elem_bytes)) {
         why = "there is no space left for it on the disk";
     }
-    if (!why && f->regular && spipe_priv_is_sequential(b) &&
+    if (!why && f->regular && spipe_priv_kind(b->kind)->in_order &&
         lseek(f->fd, (off_t)b->place, SEEK_SET) < 0) {
         why = strerror(errno);
     }
@@ -825,11 +825,11 @@ SPIPE_API void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_des
     if (!spipe_priv_file_is_open(f)) return;
     spipe_priv_lock(f->sync);
     --f->run.num;
-    if (spipe_priv_goes_out(b) && result == cudaSuccess) {
+    if (spipe_priv_kind(b->kind)->out && result == cudaSuccess) {
         spipe_priv_file_wrote(f, 0);
         f->out.parts->written = 1;
         f->out.parts->failed = 0;
-    } else if (spipe_priv_goes_out(b) && f->run.used) {
+    } else if (spipe_priv_kind(b->kind)->out && f->run.used) {
         f->out.parts->failed = 1;
     }
     spipe_priv_unlock(f->sync);

@@ -792,7 +792,7 @@ SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_priv_pipel
             p->request.facts.host_page_tables)
             continue;
         if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) (void)cudaGetLastError();
-        if (type == SPIPE_PRIV_PAGEABLE && b->kind != SPIPE_RESIDENT) which = i;
+        if (type == SPIPE_PRIV_PAGEABLE && !spipe_priv_kind(b->kind)->once) which = i;
     }
     if (which < 0) return;
     spipe_priv_add_cause(
@@ -901,7 +901,7 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
 
 /* What helps where host work is the limit. */
 SPIPE_API const char *spipe_priv_host_cure(const spipe_priv_pipeline_t *p, int limit) {
-    const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
+    const int source = spipe_priv_first_in_order(&p->request.desc, 0);
     if (limit == SPIPE_SPAN_HOST) return "do less in host stages, or move work to the device";
     if (limit == SPIPE_SPAN_FILL && source >= 0 && p->request.desc.buffers[source].filler) {
         return "do less in the split source, or give it more threads";
@@ -922,8 +922,8 @@ SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *
     spipe_priv_judge_copies(r, p, rec, limit);
     spipe_priv_judge_chunks(r, p, rec, limit);
     if (limit == SPIPE_SPAN_HOST ||
-        (spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0 && limit == SPIPE_SPAN_FILL) ||
-        (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0 && limit == SPIPE_SPAN_DRAIN)) {
+        (spipe_priv_first_in_order(&p->request.desc, 0) >= 0 && limit == SPIPE_SPAN_FILL) ||
+        (spipe_priv_first_in_order(&p->request.desc, 1) >= 0 && limit == SPIPE_SPAN_DRAIN)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_HOST_WORK, "the device waits for host work: %s",
                              spipe_priv_host_cure(p, limit));
     }

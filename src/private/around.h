@@ -10,7 +10,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const int copied = b->resident & (out ? SPIPE_DOWNLOAD : SPIPE_UPLOAD);
         void *dev = p->memory.resident[i];
-        if (b->kind != SPIPE_RESIDENT || (out && !copied)) continue;
+        if (!spipe_priv_kind(b->kind)->once || (out && !copied)) continue;
         if (!copied) {
             SPIPE_TRY(cudaMemsetAsync(dev, 0, b->elem_bytes, base));
             continue;
@@ -95,7 +95,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
         if (!spipe_priv_gpu_reaches(p, i)) continue;
         reached = 1;
         host_work |= p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
-        copies_in |= spipe_priv_goes_in(&p->request.desc.buffers[i]);
+        copies_in |= spipe_priv_kind(p->request.desc.buffers[i].kind)->in;
     }
     if (!reached) return cudaSuccess;
     if (!s->sync_event) SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));

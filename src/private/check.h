@@ -21,25 +21,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
                                                     spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
-    const char *kind = spipe_priv_kind_name(b->kind);
-    const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
-    const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    const int resident = k->once, halo = b->halo_before || b->halo_after;
     const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk, count = spipe_priv_desc_count(d);
-    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
-                         "buffer %d: its kind is not one of spipe_kind_t", i);
+    SPIPE_PRIV_REFUSE_IF(k == spipe_priv_kinds, "buffer %d: its kind is not one of spipe_kind_t",
+                         i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
-                         kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && count == SPIPE_AUTO,
+                         k->name, resident ? "the buffer" : "an element");
+    SPIPE_PRIV_REFUSE_IF(k->array && count == SPIPE_AUTO,
                          "buffer %d (%s): an array needs a length; "
                          "set count to its number of elements",
-                         i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && count > SIZE_MAX / b->elem_bytes,
-                         "buffer %d (%s): %zu "
-                         "elements of %zu bytes are more than SIZE_MAX bytes",
-                         i, kind, count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF(hosted &&
+                         i, k->name);
+    SPIPE_PRIV_REFUSE_IF(k->array && count > SIZE_MAX / b->elem_bytes,
+                         "buffer %d (%s): %zu elements of %zu bytes are more than SIZE_MAX bytes",
+                         i, k->name, count, b->elem_bytes);
+    SPIPE_PRIV_REFUSE_IF(k->hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
-                         "buffer %d (%s): its function is NULL", i, kind);
+                         "buffer %d (%s): its function is NULL", i, k->name);
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
                          "buffer %d (resident): SPIPE_ZERO alone does not use its host array; "
@@ -48,22 +46,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
-    SPIPE_PRIV_REFUSE_IF(halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
-                         "buffer %d (%s): only an input or a source can have a halo", i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && !k->halo,
+                         "buffer %d (%s): only an input or a source can have a halo", i, k->name);
     SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
-                         "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
-    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && count == SPIPE_AUTO,
-                         "buffer %d (%s): with a halo it needs a length; set count", i, kind);
+                         "buffer %d (%s): read into device memory it cannot have a halo", i,
+                         k->name);
+    SPIPE_PRIV_REFUSE_IF(halo && k->hosted && !k->in_order && count == SPIPE_AUTO,
+                         "buffer %d (%s): with a halo it needs a length; set count", i, k->name);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
-                         kind);
+                         k->name);
     SPIPE_PRIV_REFUSE_IF(
         d->chunk != SPIPE_AUTO && (b->halo_before > chunk || b->halo_after > chunk),
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
-        i, kind, b->halo_before, b->halo_after, chunk);
+        i, k->name, b->halo_before, b->halo_after, chunk);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
-                         "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
+                         "buffer %d (%s): %s is too many bytes; make it smaller", i, k->name,
                          resident ? "the buffer" : "a chunk with its halo");
     return b->on_run ? b->on_run(d, i, SPIPE_PRIV_CHECKED, cudaSuccess, f) : cudaSuccess;
 }
@@ -104,7 +103,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
                          s->name);
     for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
         if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
-        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
+        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || spipe_priv_kind(d->buffers[j].kind)->once,
                              "host stage '%s': buffer %d is %s; name buffers that travel in chunks",
                              s->name, j, j >= d->num_buffers ? "not there" : "resident");
     }
@@ -115,13 +114,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
 SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
-    if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
-    return spipe_priv_is_array(b) && spipe_priv_desc_count(d) > 0;
+    if (spipe_priv_kind(b->kind)->once) return b->resident != SPIPE_ZERO;
+    return spipe_priv_kind(b->kind)->array && spipe_priv_desc_count(d) > 0;
 }
 
 SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
-    if (b->kind == SPIPE_RESIDENT) return (b->resident & SPIPE_DOWNLOAD) != 0;
-    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    return k->once ? (b->resident & SPIPE_DOWNLOAD) != 0 : k->array && k->out;
 }
 
 /* Whether buffers j and i, whose arrays overlap, change each other's data. Resident arrays are read
@@ -132,7 +131,7 @@ SPIPE_PRIV_RARE int spipe_priv_overlap_harms(const spipe_buffer_desc_t *a,
     const int written = spipe_priv_is_written(a) + spipe_priv_is_written(b);
     const int halo = a->halo_before || a->halo_after || b->halo_before || b->halo_after;
     if (written != 1) return written == 2;
-    if (a->kind == SPIPE_RESIDENT || b->kind == SPIPE_RESIDENT) return 0;
+    if (spipe_priv_kind(a->kind)->once || spipe_priv_kind(b->kind)->once) return 0;
     return halo || a->host != b->host || a->elem_bytes != b->elem_bytes;
 }
 
@@ -150,7 +149,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
         SPIPE_PRIV_REFUSE_IF(spipe_priv_overlap_harms(a, b),
                              "buffers %d (%s) and %d (%s): their arrays overlap, and one is "
                              "written; give each its own, or make one in/out buffer",
-                             j, spipe_priv_kind_name(a->kind), i, spipe_priv_kind_name(b->kind));
+                             j, spipe_priv_kind(a->kind)->name, i, spipe_priv_kind(b->kind)->name);
     }
     return cudaSuccess;
 }
@@ -160,10 +159,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe_failure_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_priv_kind_t *k = spipe_priv_kind(d->buffers[i].kind);
         SPIPE_PRIV_REFUSE_IF(spipe_priv_lacks_array(d, i),
-                             "buffer %d (%s): the host array is NULL; pass the array%s", i,
-                             spipe_priv_kind_name(d->buffers[i].kind),
-                             d->buffers[i].kind == SPIPE_RESIDENT ? ", or SPIPE_ZERO" : "");
+                             "buffer %d (%s): the host array is NULL; pass the array%s", i, k->name,
+                             k->once ? ", or SPIPE_ZERO" : "");
         SPIPE_TRY(spipe_priv_check_overlaps(d, i, f));
     }
     return cudaSuccess;
@@ -179,7 +178,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_timeline(const struct spipe_timelin
 
 /* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
-    int order[SPIPE_MAX_STAGES], i, sources = 0;
+    int order[SPIPE_MAX_STAGES], i;
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
@@ -206,17 +205,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_TRY(spipe_priv_check_timeline(d->timeline, f));
     if (d->resources) SPIPE_TRY(spipe_priv_check_resources(d->resources, f));
     SPIPE_TRY(spipe_priv_check_lengths(d, f));
-    for (i = 0; i < d->num_buffers; ++i) {
-        sources += d->buffers[i].kind == SPIPE_SOURCE;
-        SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
-    }
-    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && sources == 0,
+    for (i = 0; i < d->num_buffers; ++i) SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_endless(d) && spipe_priv_first_in_order(d, 0) < 0,
                          "count was not set, and there is "
                          "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
     SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
-                         "some stages wait for "
-                         "each other in a circle; look at spipe_stage_after");
+                         "some stages wait for each other in a circle; look at spipe_stage_after");
     return cudaSuccess;
 }
 

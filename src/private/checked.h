@@ -45,7 +45,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
             if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
             with = at->slot->mirror[op->stage][i];
         } else {
-            if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
+            if (!spipe_priv_is_input(b->kind) || p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
+                continue;
             if (!s->elementwise && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
             with = (const unsigned char *)b->host + at->first * b->elem_bytes;
         }
@@ -74,7 +75,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     for (i = 0; i < p->request.desc.num_buffers && guard > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const size_t size = b->elem_bytes;
-        const int resident = b->kind == SPIPE_RESIDENT;
+        const int resident = spipe_priv_kind(b->kind)->once;
         unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
         if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* with zero-copy */
         if (!data) data = at->slot->pin_out[i];
@@ -95,7 +96,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
                                    "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
                                    "%zu elements; does it compare its index with count?",
                                    stage->name, k ? "past the end of" : "before the beginning of",
-                                   i, spipe_priv_kind_name(b->kind), at->chunk, at->count);
+                                   i, spipe_priv_kind(b->kind)->name, at->chunk, at->count);
         }
     }
     return cudaSuccess;
@@ -164,7 +165,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_output(spipe_priv_pipeline_t *p, in
                            "%s wrote elements %zu to %zu of buffer %d (%s), at chunk %zu, which "
                            "has %zu from %zu; %s",
                            pulled ? "nothing" : "no stage", at->first + first,
-                           at->first + first + n - 1, i, spipe_priv_kind_name(b->kind), at->chunk,
+                           at->first + first + n - 1, i, spipe_priv_kind(b->kind)->name, at->chunk,
                            at->count, at->first,
                            pulled ? "was it released before the work on it, or is a grid too small?"
                                   : "is the grid too small?");
@@ -180,7 +181,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_outputs(spipe_priv_pipeline_t *p, const s
         const size_t bytes = at->count * b->elem_bytes;
         unsigned char *pattern;
         cudaError_t e;
-        if (b->kind == SPIPE_INOUT || !spipe_priv_goes_out(b)) continue;
+        if (spipe_priv_kind(b->kind)->in || !spipe_priv_kind(b->kind)->out) continue;
         if (!at->slot->dev[i] && !at->slot->pin_out[i]) continue;
         pattern = (unsigned char *)malloc(2 * bytes + 1);
         if (!pattern) return cudaErrorMemoryAllocation;

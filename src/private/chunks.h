@@ -89,7 +89,7 @@ SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t
     return spipe_priv_wrong_buf(c, i, size,
                                 "it takes buffer %d (%s) for elements of %zu bytes, and they have "
                                 "%zu; give both one type (of several values: SPIPE_BUF_ROW)",
-                                i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
+                                i, spipe_priv_kind(c->kind[i])->name, size, c->elem_bytes[i]);
 }
 
 /* Whether a stage that takes a buffer of this type cannot write into it. */
@@ -130,8 +130,8 @@ SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, s
 
 SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {
     if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
-        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) {
-            if (is_const || c->kind[i] != SPIPE_INPUT) return c->data[i];
+        if (c->elem_bytes[i] == size || spipe_priv_kind(c->kind[i])->once) {
+            if (is_const || !spipe_priv_is_input(c->kind[i])) return c->data[i];
             return spipe_priv_input_to_write(c, i, size);
         }
     }
@@ -140,14 +140,11 @@ SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size
 
 /* Checks the first chunk of SPIPE_MAP_STAGE, which reads buffer 0 and writes buffer 1. */
 SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
-    const spipe_kind_t from = c->kind[0], to = c->kind[1];
+    const spipe_priv_kind_t *from = spipe_priv_kind(c->kind[0]), *to = spipe_priv_kind(c->kind[1]);
     if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF reports a missing buffer */
-    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && from != SPIPE_SINK_AT && to != SPIPE_INPUT &&
-        to != SPIPE_SOURCE && to != SPIPE_SOURCE_AT) {
-        return;
-    }
+    if ((from->in || !from->out) && (to->out || !to->in)) return;
     (void)spipe_priv_wrong_buf(c, 0, 1,
                                "SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1, and they are "
                                "%s and %s; add the input first, or write the stage out",
-                               spipe_priv_kind_name(from), spipe_priv_kind_name(to));
+                               from->name, to->name);
 }

@@ -65,42 +65,39 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
 
+SPIPE_PRIV_RARE int spipe_priv_add_hosted(spipe_desc_t *d, spipe_kind_t kind, void *user,
+                                          spipe_priv_caller_t caller, size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, kind, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].user = user;
+    d->buffers[i].caller = caller;
+    return i;
+}
+
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].source = source;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_fill_sources;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SOURCE, user, spipe_priv_fill_sources, elem_bytes);
+    if (i >= 0) d->buffers[i].source = source;
     return i;
 }
 
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SINK, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].sink = sink;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_drain_sink;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SINK, user, spipe_priv_drain_sink, elem_bytes);
+    if (i >= 0) d->buffers[i].sink = sink;
     return i;
 }
 
 SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
                                   size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE_AT, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].source_at = source_at;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_fill_part;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SOURCE_AT, user, spipe_priv_fill_part, elem_bytes);
+    if (i >= 0) d->buffers[i].source_at = source_at;
     return i;
 }
 
 SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
                                 size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SINK_AT, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].sink_at = sink_at;
-    d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_drain_sink;
+    const int i = spipe_priv_add_hosted(d, SPIPE_SINK_AT, user, spipe_priv_drain_sink, elem_bytes);
+    if (i >= 0) d->buffers[i].sink_at = sink_at;
     return i;
 }
 
@@ -186,14 +183,6 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
     if (!s) return -1;
     s->replayable = 1;
     return stage;
-}
-
-SPIPE_PRIV_RARE const char *spipe_priv_kind_name(spipe_kind_t kind) {
-    static const char *const names[] = {"unknown",        "input", "output",
-                                        "in/out",         "temp",  "resident",
-                                        "source",         "sink",  "positioned source",
-                                        "positioned sink"};
-    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK_AT ? (int)kind : 0];
 }
 
 #ifdef __cplusplus

@@ -233,7 +233,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     memset(&note, 0, sizeof note);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const size_t got = p->run.sources[i].got;
-        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
+        if (!spipe_priv_in_order(&p->request.desc.buffers[i], 0) || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
         return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
                                "the sources disagree: one ended after %zu elements, buffer %d gave "
@@ -271,7 +271,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
         return cudaSuccess;
     }
     for (; i < p->request.desc.num_buffers; ++i) {
-        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
+        if (!spipe_priv_in_order(&p->request.desc.buffers[i], 0)) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, at));
         if (p->run.sources[i].ended) ended = i;
     }
@@ -284,8 +284,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
     count = spipe_priv_count_of(p, chunk);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (b->kind != SPIPE_SOURCE) continue;
-        spipe_priv_fill_edges(b, at->slot->pin_in[i], first, count, total);
+        if (spipe_priv_in_order(b, 0))
+            spipe_priv_fill_edges(b, at->slot->pin_in[i], first, count, total);
     }
     return cudaSuccess;
 }
@@ -324,7 +324,7 @@ SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline
 /* Work that one thread at a time does, in the order of chunks: reads sources; on several GPUs asks
    which chunk it is. Returns whether there is one. */
 SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
-    const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
+    const int source = spipe_priv_first_in_order(&p->request.desc, 0);
     const int shared = p->run.shared, there = !shared || spipe_priv_ask_chunk(p, s);
     spipe_priv_reading_t outcome;
     if (!there || !p->run.at.reading) return there;
@@ -335,7 +335,7 @@ SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv
 
 /* Whether chunks are given out one after another, each when the one before it was read. */
 SPIPE_PRIV_RARE int spipe_priv_reads_in_turn(const spipe_priv_pipeline_t *p) {
-    return p->run.shared || spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0;
+    return p->run.shared || spipe_priv_first_in_order(&p->request.desc, 0) >= 0;
 }
 
 /* Fills a slot that was taken. Returns whether there is anything in it. */
@@ -356,14 +356,13 @@ SPIPE_PRIV_RARE int spipe_priv_fill(spipe_priv_pipeline_t *p, spipe_priv_slot_t 
     total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const spipe_kind_t kind = b->kind;
         unsigned char *data = slot->pin_in[i];
-        if (!data && (kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
-        if (kind == SPIPE_SOURCE && !b->filler) continue;
+        if (!data && !b->on_device) continue;
+        if (spipe_priv_in_order(b, 0) && !b->filler) continue;
         if (spipe_priv_is_idle(p, at.chunk)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);
-        else if (kind == SPIPE_SOURCE_AT)
+        else if (b->caller)
             (void)b->caller(p, i, &at);
         else
             spipe_priv_fill_array(b, data, &at, total);

@@ -30,7 +30,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!at->slot->pin_out[i] || (b->kind == SPIPE_SINK) != in_turn) continue;
+        if (!at->slot->pin_out[i] || spipe_priv_in_order(b, 1) != in_turn) continue;
         if (b->caller && b->caller(p, i, at) != cudaSuccess) return 0;
         if (b->caller) continue;
         spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
@@ -45,7 +45,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain(spipe_priv_pipeline_t *p, spipe_priv_slot_t
     spipe_priv_at_t at;
     int ok = 1;
     spipe_priv_locate(p, s, &at);
-    if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0) {
+    if (spipe_priv_first_in_order(&p->request.desc, 1) >= 0) {
         ok = spipe_priv_drain_some(p, &at, 1);
         spipe_priv_lock(p->sync);
         s->sunk = 1;

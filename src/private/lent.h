@@ -35,7 +35,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     int waits, later, i;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+        if (spipe_priv_kind(b->kind)->once) resident += b->elem_bytes;
     }
     r->runs = runs;
     parts = spipe_priv_plans_alone(r) ? 1 : runs;

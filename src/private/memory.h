@@ -58,7 +58,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (b->kind != SPIPE_RESIDENT) continue;
+        if (!spipe_priv_kind(b->kind)->once) continue;
         p->memory.resident[i] = spipe_priv_carve(p->memory.device, device, b, 1, p->memory.guard);
     }
 }
@@ -79,10 +79,9 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
 
 /* Whether each slot has memory on the device for a buffer. */
 SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
-    const spipe_kind_t kind = p->request.desc.buffers[i].kind;
-    if (kind == SPIPE_RESIDENT) return 0;
-    if (p->request.desc.buffers[i].on_device) return 1;
-    return p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY || kind == SPIPE_TEMP;
+    const spipe_priv_kind_t *k = spipe_priv_kind(p->request.desc.buffers[i].kind);
+    if (k->once || p->request.desc.buffers[i].on_device) return !k->once;
+    return p->plan.schedule != SPIPE_SCHEDULE_ZERO_COPY || (!k->in && !k->out);
 }
 
 /* The tickets of a split source lie behind its elements, and their guard, in the slot. */
@@ -109,8 +108,8 @@ SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv
         out = in;
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_in(b)) continue;
-            if ((b->kind == SPIPE_SOURCE) != (pass == 0)) continue;
+            if (!spipe_priv_kind(b->kind)->in || spipe_priv_in_order(b, 0) != (pass == 0)) continue;
+            if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED) continue;
             slot->pin_in[i] = spipe_priv_carve(base, &in, b, elements, guard);
             in = spipe_priv_ticket_place(in) + elements * b->ticket_bytes;
         }
@@ -118,9 +117,9 @@ SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv
     if (zero_copy) out = in;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_goes_out(b)) continue;
+        if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED || !spipe_priv_kind(b->kind)->out) continue;
         slot->pin_out[i] = slot->pin_in[i];
-        if (zero_copy && b->kind == SPIPE_INOUT) continue;
+        if (zero_copy && spipe_priv_kind(b->kind)->in) continue;
         slot->pin_out[i] = spipe_priv_carve(base, &out, b, elements, guard);
     }
     *pinned = in > out ? in : out;
@@ -133,7 +132,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
-        if (b->kind == SPIPE_RESIDENT) continue;
+        if (spipe_priv_kind(b->kind)->once) continue;
         if (spipe_priv_is_on_device(p, i)) {
             slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements, p->memory.guard);
         }
@@ -165,7 +164,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     for (k = 0; k <= p->plan.depth; ++k) { /* the last is for resident buffers */
         for (i = 0; i < num; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            const int resident = b->kind == SPIPE_RESIDENT;
+            const int resident = spipe_priv_kind(b->kind)->once;
             const size_t before = b->halo_before * b->elem_bytes;
             const size_t own = resident ? 1 : elements;
             unsigned char **at = resident ? &m->resident[i] : &m->slots[k % m->num_slots].dev[i];
@@ -312,7 +311,7 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
             const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
             unsigned char *at = slot->dev[i];
             if (!at && pin) at = m->pinned_alias + (pin - m->pinned);
-            if (p->request.desc.buffers[i].kind == SPIPE_RESIDENT) at = m->resident[i];
+            if (spipe_priv_kind(p->request.desc.buffers[i].kind)->once) at = m->resident[i];
             slot->view.data[i] = at;
             slot->view.kind[i] = p->request.desc.buffers[i].kind;
             slot->view.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;

@@ -65,8 +65,7 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
     if (what == SPIPE_PRIV_HOST) return d->stages[stage].ordered;
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
-        if (what == SPIPE_PRIV_FILL && b->kind == SPIPE_SOURCE && !b->filler) return 1;
-        if (what == SPIPE_PRIV_DRAIN && b->kind == SPIPE_SINK) return 1;
+        if (spipe_priv_in_order(b, what == SPIPE_PRIV_DRAIN) && !b->filler) return 1;
     }
     return 0;
 }

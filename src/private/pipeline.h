@@ -276,7 +276,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_host(spipe_priv_pipeline_t *p, int 
                          d->num_buffers);
     SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host && !spipe_priv_lacks_array(d, buffer),
                          "buffer %d (%s) has no host array to replace", buffer,
-                         spipe_priv_kind_name(d->buffers[buffer].kind));
+                         spipe_priv_kind(d->buffers[buffer].kind)->name);
     SPIPE_PRIV_REFUSE_IF(!host, "buffer %d: the host array is NULL; pass the array", buffer);
     return spipe_priv_check_other_host(p, buffer, host);
 }

@@ -117,7 +117,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == SPIPE_RESIDENT) return 1;
+        if (spipe_priv_kind(d->buffers[i].kind)->once) return 1;
     }
     return 0;
 }

@@ -102,8 +102,8 @@ enum {
 SPIPE_PRIV_RARE int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
     const spipe_buffer_desc_t *b = &w->p->request.desc.buffers[i];
     if (!w->slot->dev[i]) return SPIPE_PRIV_NOT_COPIED;
-    if (out) return spipe_priv_goes_out(b) ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
-    if (!spipe_priv_goes_in(b) || b->on_device) return SPIPE_PRIV_NOT_COPIED;
+    if (out) return spipe_priv_kind(b->kind)->out ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
+    if (!spipe_priv_kind(b->kind)->in || b->on_device) return SPIPE_PRIV_NOT_COPIED;
     if (w->slot->pin_in[i] || !(b->halo_before || b->halo_after)) return SPIPE_PRIV_ONE_COPY;
     return SPIPE_PRIV_COPY_WITH_EDGES;
 }

@@ -60,7 +60,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
     *done = 1;
     for (i = 0; i < r->desc.num_buffers && r->desc.count > 0; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (!spipe_priv_is_array(b) || !b->host) continue;
+        if (!spipe_priv_kind(b->kind)->array || !b->host) continue;
         if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         SPIPE_TRY(spipe_priv_register_array(r, i, done));
     }
@@ -126,7 +126,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_measure_pages(spipe_priv_request_t *r) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         const unsigned char *host = (const unsigned char *)b->host;
         size_t bytes = spipe_priv_array_bytes(&r->desc, i) / 2;
-        if (!spipe_priv_is_array(b) || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
+        if (!spipe_priv_kind(b->kind)->array || r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
         if (bytes > most) bytes = most;
         if (bytes == 0) continue;
         thread += spipe_priv_time_thread(own, host, bytes);

@@ -17,18 +17,19 @@ SPIPE_PRIV_RARE int spipe_priv_needs_copy(const spipe_priv_request_t *r, int i) 
     int s;
     if (r->arrays[i].type != SPIPE_PRIV_PINNED) return 0;
     for (s = 0; s < r->desc.num_stages; ++s) written |= r->desc.stages[s].writes;
-    return r->desc.checked || (r->desc.buffers[i].kind == SPIPE_INPUT && (written >> i & 1));
+    return r->desc.checked || (spipe_priv_is_input(r->desc.buffers[i].kind) && (written >> i & 1));
 }
 
 SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
                                                      const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
-    if (b->kind == SPIPE_TEMP || b->on_device) return SPIPE_PRIV_PATH_NONE;
-    if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
-    if (b->kind == SPIPE_RESIDENT) {
-        return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
+    if (b->on_device) return SPIPE_PRIV_PATH_NONE;
+    if (k->hosted) return SPIPE_PRIV_PATH_STAGED;
+    if (!k->array) {
+        return k->once && b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
     if (plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && b->host) {
         const int in_place = spipe_priv_used_in_place(r, plan, i) && !spipe_priv_needs_copy(r, i);
@@ -43,17 +44,15 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
                                              const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
-    const int array = spipe_priv_is_array(b);
-    if (array && pageable && t->path[i] == SPIPE_PRIV_PATH_COPIED) t->pageable_copies = 1;
-    if (array && b->host && spipe_priv_goes_out(b)) {
-        t->out_blocks = pageable && !r->facts.pageable_access;
-    }
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    if (k->array && pageable && t->path[i] == SPIPE_PRIV_PATH_COPIED) t->pageable_copies = 1;
+    if (k->array && b->host && k->out) t->out_blocks = pageable && !r->facts.pageable_access;
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED && !b->on_device) return;
     t->host_work = 1;
-    t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
-    t->sequential |= spipe_priv_is_sequential(b);
-    t->fills |= spipe_priv_goes_in(b);
-    t->drains |= spipe_priv_goes_out(b);
+    t->pageable_copies |= plan->pageable_slots && !k->once;
+    t->sequential |= k->in_order;
+    t->fills |= k->in;
+    t->drains |= k->out;
 }
 
 /* A filled slot is free when it was copied in. But if stages read it in place, if another GPU may
@@ -72,12 +71,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
 SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                               const spipe_plan_t *plan) {
     int i;
-    t->fills = 0;
-    t->drains = 0;
-    t->host_work = 0;
-    t->sequential = 0;
-    t->pageable_copies = 0;
-    t->out_blocks = 0;
+    t->fills = t->drains = t->host_work = t->sequential = t->pageable_copies = t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
     if (t->host_work && plan->pageable_slots) t->pageable_copies = 1;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -195,9 +189,8 @@ SPIPE_PRIV_RARE int spipe_priv_no_copies(const spipe_priv_request_t *r, const sp
                                          const spipe_plan_t *plan) {
     int i, copied = 0;
     for (i = 0; i < r->desc.num_buffers; ++i) {
-        const spipe_kind_t kind = r->desc.buffers[i].kind;
-        if (kind == SPIPE_RESIDENT || kind == SPIPE_TEMP) continue;
-        copied |= t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+        const spipe_priv_kind_t *k = spipe_priv_kind(r->desc.buffers[i].kind);
+        copied |= (k->in || k->out) && t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
     }
     return plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && !copied;
 }

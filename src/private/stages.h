@@ -1,28 +1,5 @@
 /* ---- 9 describe: what follows from a description --------------------------------------------
-   Kinds of buffers, which way they are copied, and the graph of stages. Reads descriptions only. */
-SPIPE_PRIV_RARE int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
-}
-
-/* Whether a function of the user's fills or drains it; and whether that sees chunks in order. */
-SPIPE_PRIV_RARE int spipe_priv_is_hosted(const spipe_buffer_desc_t *b) {
-    return b->kind >= SPIPE_SOURCE && b->kind <= SPIPE_SINK_AT;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_is_sequential(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
-    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SOURCE_AT) return 1;
-    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT;
-}
-
-SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
-    if (b->kind == SPIPE_SINK || b->kind == SPIPE_SINK_AT) return 1;
-    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
-}
-
+   Lengths, bytes, and the graph of stages. Reads descriptions only. */
 /* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
 SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
     if (!b->on_run || b->bytes == SPIPE_AUTO || b->elem_bytes == 0) return SPIPE_AUTO;
@@ -34,7 +11,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
     int i, open = 0;
     for (i = 0; i < d->num_buffers && d->count == 0; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
-        open |= b->kind == SPIPE_SOURCE && spipe_priv_length(b) == SPIPE_AUTO;
+        open |= spipe_priv_in_order(b, 0) && spipe_priv_length(b) == SPIPE_AUTO;
     }
     return d->count != SPIPE_AUTO && !open;
 }
@@ -48,7 +25,7 @@ SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
     if (spipe_priv_is_stated(d)) return d->count;
     for (i = 0; i < d->num_buffers; ++i) {
         const size_t n = spipe_priv_length(&d->buffers[i]);
-        arrays |= spipe_priv_is_array(&d->buffers[i]);
+        arrays |= spipe_priv_kind(d->buffers[i].kind)->array;
         if (n == SPIPE_AUTO) continue;
         if (whole != SPIPE_AUTO && whole != n) return SPIPE_AUTO; /* which the check refuses */
         whole = n;
@@ -60,7 +37,7 @@ SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
 SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (!b->host) return 0;
-    return spipe_priv_is_array(b) ? spipe_priv_desc_count(d) * b->elem_bytes : b->elem_bytes;
+    return b->elem_bytes * (spipe_priv_kind(b->kind)->array ? spipe_priv_desc_count(d) : 1);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {

@@ -87,15 +87,6 @@ SPIPE_PRIV_RARE int spipe_priv_ready_stage(const spipe_priv_pipeline_t *p,
     return -1;
 }
 
-/* The first buffer of a kind; -1 = there is none. Without the lock. */
-SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
-    int i;
-    for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == kind) return i;
-    }
-    return -1;
-}
-
 /* Finds the oldest task that is ready: the oldest chunk's, draining before filling. What has to
    happen in turn is ready when its turn has come, so no thread ever waits for a turn. */
 SPIPE_PRIV_RARE int spipe_priv_next_task(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
@@ -113,7 +104,7 @@ SPIPE_PRIV_RARE int spipe_priv_next_task(spipe_priv_pipeline_t *p, spipe_priv_ta
         if (s->state == SPIPE_PRIV_ON_HOST) {
             stage = spipe_priv_ready_stage(p, s);
             if (stage < 0) continue;
-        } else if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0 &&
+        } else if (spipe_priv_first_in_order(&p->request.desc, 1) >= 0 &&
                    spipe_priv_has_before(p, s, SPIPE_PRIV_DRAIN, -1)) {
             continue;
         }

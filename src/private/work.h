@@ -65,34 +65,34 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
     const double bytes = (double)b->elem_bytes;
-    const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
-    const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
-    if (b->kind == SPIPE_RESIDENT) {
+    const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
+    const int pageable = k->array && b->host && a->type == SPIPE_PRIV_PAGEABLE;
+    if (k->once) {
         w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_CLIMB | SPIPE_PRIV_MAY_REPLAY);
         return;
     }
     spipe_priv_work_halo(w, b);
     w->held += bytes;
-    if (b->kind == SPIPE_TEMP) {
+    if (!k->in && !k->out) {
         w->temps += bytes;
         return;
     }
-    if (spipe_priv_goes_in(b)) {
+    if (k->in) {
         w->in += bytes;
         if (pageable) w->pageable_in += bytes;
-        if (hosted) w->hosted_in += bytes;
+        if (k->hosted) w->hosted_in += bytes;
     }
-    if (spipe_priv_goes_out(b)) {
+    if (k->out) {
         w->out += bytes;
         if (pageable) w->pageable_out += bytes;
-        if (hosted) w->hosted_out += bytes;
+        if (k->hosted) w->hosted_out += bytes;
     }
-    if (pageable || (hosted && !sequential)) w->flags |= SPIPE_PRIV_AT_ONCE;
+    if (pageable || (k->hosted && !k->in_order)) w->flags |= SPIPE_PRIV_AT_ONCE;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
-    if (b->kind == SPIPE_SOURCE) w->flags |= SPIPE_PRIV_IN_TURN;
-    if (hosted || pageable) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB; /* it sees chunks */
-    if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+    if (spipe_priv_in_order(b, 0)) w->flags |= SPIPE_PRIV_IN_TURN;
+    if (k->hosted || pageable) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (k->in_order) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_CLIMB; /* it sees chunks */
+    if (k->hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
 
 /* Rounds of host stages: a chunk leaves the GPU once for each, so its steps come in segments. */
@@ -142,7 +142,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.count = d->count;
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
-        if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
+        if (shared && spipe_priv_kind(d->buffers[i].kind)->in_order) w.flags |= SPIPE_PRIV_IN_TURN;
     }
     return w;
 }

@@ -9,7 +9,8 @@ typedef enum spipe_kind {
     SPIPE_SOURCE,    /* a host function fills it, in order, copied in */
     SPIPE_SINK,      /* copied out, a host function drains it, in order */
     SPIPE_SOURCE_AT, /* a host function fills any part of it at any time, copied in */
-    SPIPE_SINK_AT    /* copied out, a host function drains any part of it at any time */
+    SPIPE_SINK_AT,   /* copied out, a host function drains any part of it at any time */
+    SPIPE_PRIV_ROWS  /* private: rows of the table of kinds; the last */
 } spipe_kind_t;
 
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
