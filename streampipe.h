@@ -45,19 +45,19 @@ BEGIN EXAMPLE first.cu
     }
 END EXAMPLE
 
-    CONTENTS (search for the anchor; the second half of the file has the code in the same order)
+    CONTENTS (search for the anchor; the second half of the file has the code)
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
-      3  >>device     copy engines, priorities, pageable access
-      4  >>streams    streams by priority name, waiting, pools, leases, scopes
-      5  >>events     untimed events, event pools, timers
-      6  >>memory     allocating pinned memory, pinning in place, asking whether memory is pinned
-      7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
-      8  >>channels   values handed from one stream to another
-      9  >>describe   buffers, stages, sizes: the description of a pipeline
-     10  >>plan       how a run is made, and why
-     11  >>report     what a run did, how long it took, and why it failed
-     12  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
+      3  >>describe   buffers, stages, sizes: the description of a pipeline
+      4  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
+      5  >>report     what a run did, how long it took, and why it failed
+      6  >>plan       how a run is made, and why
+      7  >>device     copy engines, priorities, pageable access
+      8  >>streams    streams by priority name, waiting, pools, leases, scopes
+      9  >>events     untimed events, event pools, timers
+     10  >>memory     allocating pinned memory, pinning in place, asking whether memory is pinned
+     11  >>hostcalls  host functions in a stream's order, workers that may call CUDA
+     12  >>channels   values handed from one stream to another
      13  >>resources  what many runs share: memory, streams, threads
      14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
@@ -281,330 +281,8 @@ typedef struct spipe_failure {
     char message[320];   /* one sentence: what is wrong and the cure */
 } spipe_failure_t;
 
-/* ---- src/public/api_device.h ---- */
-/* ---- 3 >>device ----------------------------------------------------------------------------
-   What a GPU can do at the same time. Reads the device; changes nothing. */
-/* The facts that decide whether and how work overlaps on a device. */
-typedef struct spipe_device {
-    int device;
-    char name[64];
-    int compute_major, compute_minor, num_sms;
-    int copy_engines;                    /* asyncEngineCount: 1 = one direction at a time */
-    int concurrent_kernels;              /* 1 = kernels of different streams may run at once */
-    int priority_least;                  /* numerically largest; 0 on today's GPUs */
-    int priority_greatest;               /* numerically smallest; -5 on today's GPUs */
-    int map_host_memory;                 /* kernels can read and write pinned host memory */
-    int pageable_access;                 /* the GPU can read pageable host memory by itself ... */
-    int host_page_tables;                /* ... through the host's page tables, at full speed */
-    int integrated;                      /* shares its memory with the CPU */
-    size_t memory_bytes;                 /* device memory in all */
-    int runtime_version, driver_version; /* 1000 x major + 10 x minor */
-} spipe_device_t;
-
-/*  spipe_device_get -- read the facts of one device.
-
-    facts      out     filled whole; zeroed on error.
-    device     in      device number, or -1 for the current one.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidDevice; cudaErrorNoDevice.
-    Blocks     no (may create the context on first use).   Threads  any.   Callback  no.
-    Capture    yes.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
-
-/* ---- src/public/api_streams.h ---- */
-/* ---- 4 >>streams ---------------------------------------------------------------------------
-   Streams by priority, pools of them, leases and scopes. */
-/* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
-   default 0 is the least, so LOW equals DEFAULT there. */
-typedef enum spipe_priority {
-    SPIPE_PRIORITY_DEFAULT = 0, /* CUDA's own default, 0 */
-    SPIPE_PRIORITY_LOW,         /* the least of the device */
-    SPIPE_PRIORITY_MEDIUM,      /* halfway */
-    SPIPE_PRIORITY_HIGH         /* the greatest of the device */
-} spipe_priority_t;
-
-typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
-
-/* Private: whose an object is. Whatever device is current, an object works on its own, and there
-   stream NULL is that device's default stream. */
-typedef struct spipe_priv_owner {
-    const void *self; /* the object's address when made: a copy, or one never made, is refused */
-    long process;     /* that made it; a forked one cannot use what CUDA made */
-    int device;       /* that was current then */
-    int calls;        /* that are under way; below 0: one that allows no other */
-} spipe_priv_owner_t;
-
-/* Streams made once, to take in turn or to lease. Members are private. */
-typedef struct spipe_stream_pool {
-    size_t num_streams, next;
-    cudaStream_t streams[SPIPE_MAX_STREAMS];
-    unsigned char leased[SPIPE_MAX_STREAMS];
-    spipe_priv_sync_t *sync;
-    spipe_priv_owner_t owner; /* must be last */
-} spipe_stream_pool_t;
-
-/*  spipe_priority_value -- CUDA's number for a priority name.
-    spipe_stream_create -- a non-blocking stream of a priority: it neither waits for the legacy
-    default stream nor holds it up.
-    spipe_stream_wait -- make a stream wait for another.
-
-    priority   in      one of spipe_priority_t, on the current device.
-    value      out     for cudaStreamCreateWithPriority; lower is more urgent.
-    stream     out     yours; free it with cudaStreamDestroy. NULL on error.
-    waiter     in      what is queued on it from now on starts after all that is on other by now.
-    other      in      may be of another device than waiter; neither need be of the current one.
-    Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls that they make.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
-    Allocates  create: one stream. wait: one untimed event, freed before it returns; if that is
-               too slow, keep an event and use cudaEventRecord + cudaStreamWaitEvent. */
-SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
-SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
-SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
-
-/*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams, made once.
-
-    pool       out     made on the current device; must not move until destroyed.
-    num_streams in     1 .. SPIPE_MAX_STREAMS; more than 8 share hardware queues unless
-                       CUDA_DEVICE_MAX_CONNECTIONS is larger, so 2 to 8 are enough.
-    priority   in      of all of them.
-    Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
-               made); cudaErrorNotPermitted (destroy: somebody holds or waits for a lease, and
-               nothing is done); cudaErrorMemoryAllocation; any error of stream creation (then the
-               pool is dead and nothing is kept).
-    Blocks     create: no. destroy: no; work still queued on the streams completes.
-    Threads    one.
-    Callback   no.   Capture  no.
-    Allocates  num_streams streams and a little host memory, until destroy. */
-SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
-                                               spipe_priority_t priority);
-SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
-
-/*  spipe_stream_next -- the next stream of a pool, round robin.
-
-    pool       in      made by spipe_stream_pool_create.
-    stream     out     may be in use elsewhere, too; for a stream of your own: spipe_stream_acquire.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy).
-    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
-
-/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
-
-    pool       in      made by spipe_stream_pool_create.
-    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
-                       release: one that acquire gave; work may still be queued on it.
-    Returns    cudaSuccess; try_acquire: SPIPE_ALL_LEASED; release:
-               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
-               cudaErrorInvalidValue for a dead pool.
-    Blocks     acquire: the calling thread, until another releases. The others: no.
-    Threads    any.
-    Callback   release: yes. acquire and try_acquire: no (they query streams).
-    Capture    release: yes. The others: no.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
-SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
-SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
-
-/* A stream leased for a while: use stream; the other members are private. */
-typedef struct spipe_scope {
-    cudaStream_t stream;
-    cudaStream_t parent;
-    spipe_stream_pool_t *pool;
-    spipe_priv_owner_t owner; /* must be last */
-} spipe_scope_t;
-
-/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
-
-    scope      out/in  scope->stream is the leased stream. Its work starts after what is on parent
-                       at begin; work put on parent after end starts after all work on the stream.
-    pool       in      where the stream is leased from, between begin and end.
-    parent     in      the stream to fork from and join, of any device.
-    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end:
-               cudaErrorInvalidValue (a copy); cudaErrorNotPermitted (another thread ends it); else
-               it gives the stream back whatever happens. Ending a zeroed or ended scope is fine.
-    Blocks     begin: until a stream is free. end: no.
-    Threads    one scope, one thread; a pool serves many.   Callback  no.
-    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
-SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
-                                        cudaStream_t parent);
-SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
-
-/* ---- src/public/api_events.h ---- */
-/* ---- 5 >>events ----------------------------------------------------------------------------
-   Events for ordering, pools of them, and a stopwatch. */
-/*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
-
-    event      out     yours; free it with cudaEventDestroy. NULL on error.
-    Returns    cudaSuccess; cudaErrorInvalidValue; any error of event creation.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  an event. */
-SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
-
-/* Untimed events kept for reuse. Members are private. */
-typedef struct spipe_event_pool {
-    size_t num_free, num_total;
-    cudaEvent_t *free_events;
-    spipe_priv_sync_t *sync;
-    spipe_priv_owner_t owner; /* must be last */
-} spipe_event_pool_t;
-
-/*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
-    -- untimed events, made when first needed and kept.
-
-    pool       out/in  of the device that is current at create; must not move until destroyed.
-    event      out/in  acquire: an event that nobody else holds. release: one that acquire gave;
-                       waits that are queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
-               released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
-               returns cudaErrorInvalidValue when events are not released yet; those stay yours;
-               and cudaErrorNotPermitted while another call is under way.
-    Blocks     no.
-    Threads    create, destroy: one. The others: any.
-    Callback   release: yes. The others: no.   Capture  yes.
-    Allocates  an event when none is free, and a little host memory. */
-SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
-SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
-SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
-SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
-
-/* A stopwatch on a stream. Members are private. */
-typedef struct spipe_timer {
-    cudaEvent_t begin, end;
-    spipe_priv_owner_t owner; /* must be last */
-} spipe_timer_t;
-
-/*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
-    -- time what lies between start and stop on a stream, by the GPU's clock.
-
-    timer      out/in  of the device that is current at create; may be started again and again.
-    stream     in      start and stop may name different streams of the same device.
-    ms         out     milliseconds between the two, resolution about half a microsecond.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead timer, a copy, NULL); ms:
-               cudaErrorInvalidResourceHandle (there is no time: start or stop was not called, or
-               stop was reached before start); cudaErrorNotPermitted (another call is under way);
-               any error of the event calls.
-    Blocks     ms: until start and stop are reached. The others: no.
-    Threads    one.   Callback  no.   Capture  no.
-    Allocates  create: two timed events, until destroy. */
-SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
-SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
-SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
-
-/* ---- src/public/api_memory.h ---- */
-/* ---- 6 >>memory ----------------------------------------------------------------------------
-   Page-locked (pinned) host memory. */
-/*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
-    spipe_pin, spipe_unpin -- page-lock memory that is allocated already, in place.
-    spipe_is_pinned -- whether a copy from or to this range can be asynchronous.
-
-    ptr        in/out  alloc: at least bytes long; NULL for 0 bytes and on error. Freeing NULL is
-                       fine. pin: the first byte, need not be page-aligned; unpin: the same.
-    bytes      bytes   pinning runs at 1-2 GB/s: pin a small amount once and keep it; pin an array
-                       in place if it is sent several times. is_pinned looks at the first and the
-                       last byte.
-    pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorHostMemoryAlreadyRegistered; cudaErrorHostMemoryNotRegistered;
-               cudaErrorNotSupported where the system refuses (WSL2, limits): use it unpinned.
-    Blocks     yes, for the time of pinning; free and unpin wait for the device. is_pinned: no.
-    Threads    any.   Callback  no.   Capture  is_pinned: yes. The others: no.
-    Allocates  alloc: pinned host memory. */
-SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
-SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
-SPIPE_API cudaError_t spipe_unpin(void *ptr);
-SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
-
-/* ---- src/public/api_hostcalls.h ---- */
-/* ---- 7 >>hostcalls -------------------------------------------------------------------------
-   Host functions that run when a stream reaches them. */
-typedef void (*spipe_host_fn)(void *user);
-
-/*  spipe_host_call -- CUDA calls fn(user) on a thread of CUDA's when stream reaches this point.
-
-    stream     in      work queued after this call waits until fn returns.
-    fn         in      must not call CUDA, directly or by waiting for a thread that does; must
-                       not throw. NOT called after an error in the context: do not clean up in it.
-    user       in      handed to fn; must live until it has run.
-    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaLaunchHostFunc.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: a host node.
-    Allocates  nothing. */
-SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user);
-
-typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
-
-/* A host thread that runs functions when streams reach them. Members are private. */
-typedef struct spipe_worker {
-    struct spipe_priv_job *first, *last; /* queue of calls */
-    int running, quit;
-    uintptr_t busy; /* the thread, while a function runs */
-    spipe_priv_sync_t *sync;
-    void *thread;
-    spipe_priv_owner_t owner; /* must be last */
-} spipe_worker_t;
-
-/*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
-    thread that runs fn(status, user) when a stream reaches the point of the call. fn MAY call
-    CUDA, so the end of one batch can queue the next.
-
-    worker     out/in  of the device that is current at create; it is current in fn, too. Must not
-                       move.
-    stream     in      of any device. fn runs after all that is on stream at the call; the stream
-                       goes on without waiting for fn.
-    fn         in      called exactly once, in the order of the calls, whatever happens: status
-                       is cudaSuccess, or the error found there. It may call spipe_worker_call
-                       (a chain), but neither wait nor destroy.
-    user       in      handed to fn; must live until it has run.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorNotSupported (there are no threads); any error of event calls. When call
-               returns an error, fn is not called. wait, destroy: cudaErrorNotPermitted when fn
-               calls them, because they would wait for fn itself; destroy also when another thread
-               is in a call.
-    Blocks     create, call: no. wait, destroy: until no call is left.
-    Threads    call, wait: any. create, destroy: one.
-    Callback   from fn: call only. From a spipe_host_call function: no.
-    Capture    no.
-    Allocates  create: a thread. call: one untimed event and host memory until fn has run. */
-SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
-SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
-                                        spipe_worker_fn fn, void *user);
-SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
-SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
-
-/* ---- src/public/api_channels.h ---- */
-/* ---- 8 >>channels --------------------------------------------------------------------------
-   Values handed from one stream to another without the host waiting. */
-/* A queue of values between two streams, in device memory. Members are private. */
-typedef struct spipe_channel {
-    size_t bytes, stride, capacity, num_sent, num_received;
-    unsigned char *device_memory;
-    cudaEvent_t *full, *empty; /* one pair per value */
-    spipe_priv_sync_t *sync;
-    spipe_priv_owner_t owner; /* must be last */
-} spipe_channel_t;
-
-/*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
-    values from one stream to another, first in first out, without the host waiting.
-
-    c          out/in  of the device that is current at create; must not move.
-    bytes      bytes   size of one value, 1 or more.
-    capacity   in      how many values may be sent but not received yet, 1 or more.
-    stream     in      of c's device. send: value is read in this stream's order. recv: work queued
-                       on it after the call sees the value.
-    value      in      send: device (or pinned host) memory to read.
-    into       out     recv: device (or pinned host) memory to write.
-    Returns    cudaSuccess; send: SPIPE_CHANNEL_FULL (receive first); recv: SPIPE_CHANNEL_EMPTY
-               (send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy: another call is
-               under way); any error of the copy.
-    Blocks     no. destroy waits for the device.
-    Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
-    Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
-SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity);
-SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
-                                         const void *value);
-SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
-SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
-
 /* ---- src/public/api_describe.h ---- */
-/* ---- 9 >>describe --------------------------------------------------------------------------
+/* ---- 3 >>describe --------------------------------------------------------------------------
    What you ask for: buffers, stages, sizes. A run never changes a description. */
 typedef enum spipe_kind {
     SPIPE_INPUT = 1, /* host array, copied in */
@@ -724,6 +402,15 @@ typedef enum spipe_edge {
     SPIPE_EDGE_CLAMP = 0, /* copies of the first / last element */
     SPIPE_EDGE_ZERO       /* zero bytes */
 } spipe_edge_t;
+
+/* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
+   default 0 is the least, so LOW equals DEFAULT there. */
+typedef enum spipe_priority {
+    SPIPE_PRIORITY_DEFAULT = 0, /* CUDA's own default, 0 */
+    SPIPE_PRIORITY_LOW,         /* the least of the device */
+    SPIPE_PRIORITY_MEDIUM,      /* halfway */
+    SPIPE_PRIORITY_HIGH         /* the greatest of the device */
+} spipe_priority_t;
 
 /* What happens to a resident buffer when a run begins and ends; may be or-ed. */
 enum {
@@ -975,111 +662,12 @@ SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);
 
-/* ---- src/public/api_plan.h ---- */
-/* ---- 10 >>plan -----------------------------------------------------------------------------
-   How a run is made and why: a first guess, or what earlier runs of a kept pipeline found. */
-typedef struct spipe_run_plan {
-    size_t count; /* elements planned for; SPIPE_AUTO = not known */
-    size_t chunk; /* elements in a chunk */
-    size_t depth; /* slots, each for one chunk */
-    spipe_schedule_t schedule;
-    spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
-    size_t fill_threads;     /* host threads that copy into pinned slots */
-    size_t drain_threads;    /* host threads that copy out of them */
-    size_t host_threads;     /* host threads that run host stages */
-    int caller_helps;        /* 1 = the calling thread copies, too, when it would wait */
-    int pageable_slots;      /* 1 = slots are in pageable memory, since none can be pinned */
-    int replay;              /* 1 = the run is replayed as a CUDA graph */
-    int found;               /* 0 = a first guess; else found in so many runs */
-    const char *why_chunk;   /* constant sentences, as are the next two */
-    const char *why_schedule;
-    const char *why_staging;
-} spipe_plan_t;
-
-/*  spipe_plan -- what the library would guess for a first run, and why, without running anything.
-    spipe_plan_print -- a plan as a few lines of text.
-
-    d          in      checked first.
-    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
-                       spipe_run.
-    plan       out/in  of the first run; later runs of a kept pipeline may be made otherwise
-                       (spipe_pipeline_plan). Zeroed on error.
-    failure    out     why there is no plan; may be NULL.
-    to         in      an open file.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, NULL); any error of reading
-               the device's facts; print: cudaErrorOperatingSystem.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  no.
-    Allocates  nothing; on a GPU that reads host pages 1 MiB of device memory, freed again. */
-SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
-                                 spipe_failure_t *failure);
-SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
-
-/* ---- src/public/api_report.h ---- */
-/* ---- 11 >>report ---------------------------------------------------------------------------
-   What a run did, as numbers and as a table. All members are set on success and on failure. */
-typedef struct spipe_report {
-    spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */
-    char device[64];
-    size_t total, count_done; /* elements asked for (0 = not known) and done */
-    size_t num_chunks, chunks_done;
-    size_t chunk, depth; /* as chosen */
-    spipe_schedule_t schedule;
-    int staged; /* 1 = pageable arrays went through pinned slots */
-    const char *why_chunk, *why_schedule, *why_staging; /* the reasons: constant strings */
-    size_t threads;                                     /* the larger of the next two */
-    size_t fill_threads, drain_threads;                 /* host threads started for staging */
-    size_t host_threads;                                /* host threads started for host stages */
-    /* What long runs saw of these threads: the last part [0], and the last with another number of
-       threads [1]. waited: part of the time in which no chunk was ready to be issued, 0 to 1. idle:
-       threads without work, on average. seen_threads 0 = nothing. */
-    size_t seen_threads[2];
-    double seen_waited[2], seen_idle[2];
-    int num_stages, num_streams;
-    int replayed;                      /* 1 = the run was a replay of a CUDA graph */
-    int trying;                        /* 1 = runs of the pipeline still try other settings */
-    int found;                         /* 0 = a first guess; else found in so many runs */
-    size_t bytes_in, bytes_out;        /* moved host to device, device to host */
-    size_t device_bytes, pinned_bytes; /* memory taken */
-    size_t runs_beside;                /* with resources: runs under way when this one began */
-    double waited_ms;                  /* with resources: time that it waited for memory */
-    double setup_ms;                   /* for streams, events and memory; 0 when kept */
-    double start_ms;                   /* part of setup_ms: CUDA's start, if this run started it */
-    double wall_ms;                    /* from the start of its threads to the last byte */
-    size_t new_page_bytes; /* if the run stages: pages that the system made during it, as when an
-                              output is written for the first time; 0 = none, or not known */
-    int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* num 0: the current device */
-    unsigned devices_failed;                            /* bit i: device_numbers[i] failed */
-    size_t device_chunks[SPIPE_MAX_DEVICES];            /* chunks that each of them did */
-    /* The rest is set only by a run with a timeline. The arrays of 6: host threads that fill,
-       copies in, stages, host stages, copies out, host threads that drain. */
-    double timed_ms;               /* first operation to last; 0 = no timeline */
-    double busy_ms[6], idle_ms[6]; /* idle: gaps between first and last operation */
-    double stage_ms[SPIPE_MAX_STAGES];
-    const char *stage_names[SPIPE_MAX_STAGES];
-    double serial_ms;   /* estimated time of the same work without overlap */
-    double bound_ms;    /* the busiest engine's time: no run can be faster */
-    double overlap;     /* hidden time / time that could be hidden */
-    double sync_us;     /* average delay from when an operation could begin to its begin */
-    unsigned causes;    /* SPIPE_CAUSE_... of streampipe_timeline.h */
-    char verdict[1600]; /* lines: the limit, then each cause and its cure */
-} spipe_report_t;
-
-/*  spipe_report_print -- a compact table for a terminal; for a failed run, why it failed.
-    spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
-
-    report     in      filled by a run.
-    to         in      an open file.
-    schedule   in      one of spipe_schedule_t.
-    Returns    print: cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be
-               written). name: a constant string.
-    Blocks     while it writes the file.
-    Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
-SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
-
 /* ---- src/public/api_execute.h ---- */
-/* ---- 12 >>execute --------------------------------------------------------------------------
+/* ---- 4 >>execute ---------------------------------------------------------------------------
    Running a description: once, many times, in a stream's order, or chunk by chunk. */
+typedef struct spipe_report spipe_report_t; /* see >>report */
+typedef struct spipe_run_plan spipe_plan_t; /* see >>plan */
+
 /* A pipeline made once and run many times: a pointer, whose memory the library owns. */
 typedef struct spipe_pipeline spipe_pipeline_t;
 
@@ -1190,6 +778,421 @@ SPIPE_API cudaError_t spipe_pipeline_end(spipe_pipeline_t *p, spipe_report_t *re
     Allocates  nothing. */
 SPIPE_API_RESULT cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
+
+/* ---- src/public/api_report.h ---- */
+/* ---- 5 >>report ----------------------------------------------------------------------------
+   What a run did, as numbers and as a table. All members are set on success and on failure. */
+struct spipe_report {
+    spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */
+    char device[64];
+    size_t total, count_done; /* elements asked for (0 = not known) and done */
+    size_t num_chunks, chunks_done;
+    size_t chunk, depth; /* as chosen */
+    spipe_schedule_t schedule;
+    int staged; /* 1 = pageable arrays went through pinned slots */
+    const char *why_chunk, *why_schedule, *why_staging; /* the reasons: constant strings */
+    size_t threads;                                     /* the larger of the next two */
+    size_t fill_threads, drain_threads;                 /* host threads started for staging */
+    size_t host_threads;                                /* host threads started for host stages */
+    /* What long runs saw of these threads: the last part [0], and the last with another number of
+       threads [1]. waited: part of the time in which no chunk was ready to be issued, 0 to 1. idle:
+       threads without work, on average. seen_threads 0 = nothing. */
+    size_t seen_threads[2];
+    double seen_waited[2], seen_idle[2];
+    int num_stages, num_streams;
+    int replayed;                      /* 1 = the run was a replay of a CUDA graph */
+    int trying;                        /* 1 = runs of the pipeline still try other settings */
+    int found;                         /* 0 = a first guess; else found in so many runs */
+    size_t bytes_in, bytes_out;        /* moved host to device, device to host */
+    size_t device_bytes, pinned_bytes; /* memory taken */
+    size_t runs_beside;                /* with resources: runs under way when this one began */
+    double waited_ms;                  /* with resources: time that it waited for memory */
+    double setup_ms;                   /* for streams, events and memory; 0 when kept */
+    double start_ms;                   /* part of setup_ms: CUDA's start, if this run started it */
+    double wall_ms;                    /* from the start of its threads to the last byte */
+    size_t new_page_bytes; /* if the run stages: pages that the system made during it, as when an
+                              output is written for the first time; 0 = none, or not known */
+    int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* num 0: the current device */
+    unsigned devices_failed;                            /* bit i: device_numbers[i] failed */
+    size_t device_chunks[SPIPE_MAX_DEVICES];            /* chunks that each of them did */
+    /* The rest is set only by a run with a timeline. The arrays of 6: host threads that fill,
+       copies in, stages, host stages, copies out, host threads that drain. */
+    double timed_ms;               /* first operation to last; 0 = no timeline */
+    double busy_ms[6], idle_ms[6]; /* idle: gaps between first and last operation */
+    double stage_ms[SPIPE_MAX_STAGES];
+    const char *stage_names[SPIPE_MAX_STAGES];
+    double serial_ms;   /* estimated time of the same work without overlap */
+    double bound_ms;    /* the busiest engine's time: no run can be faster */
+    double overlap;     /* hidden time / time that could be hidden */
+    double sync_us;     /* average delay from when an operation could begin to its begin */
+    unsigned causes;    /* SPIPE_CAUSE_... of streampipe_timeline.h */
+    char verdict[1600]; /* lines: the limit, then each cause and its cure */
+};
+
+/*  spipe_report_print -- a compact table for a terminal; for a failed run, why it failed.
+    spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
+
+    report     in      filled by a run.
+    to         in      an open file.
+    schedule   in      one of spipe_schedule_t.
+    Returns    print: cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be
+               written). name: a constant string.
+    Blocks     while it writes the file.
+    Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
+SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
+
+/* ---- src/public/api_plan.h ---- */
+/* ---- 6 >>plan ------------------------------------------------------------------------------
+   How a run is made and why: a first guess, or what earlier runs of a kept pipeline found. */
+struct spipe_run_plan {
+    size_t count; /* elements planned for; SPIPE_AUTO = not known */
+    size_t chunk; /* elements in a chunk */
+    size_t depth; /* slots, each for one chunk */
+    spipe_schedule_t schedule;
+    spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
+    size_t fill_threads;     /* host threads that copy into pinned slots */
+    size_t drain_threads;    /* host threads that copy out of them */
+    size_t host_threads;     /* host threads that run host stages */
+    int caller_helps;        /* 1 = the calling thread copies, too, when it would wait */
+    int pageable_slots;      /* 1 = slots are in pageable memory, since none can be pinned */
+    int replay;              /* 1 = the run is replayed as a CUDA graph */
+    int found;               /* 0 = a first guess; else found in so many runs */
+    const char *why_chunk;   /* constant sentences, as are the next two */
+    const char *why_schedule;
+    const char *why_staging;
+};
+
+/*  spipe_plan -- what the library would guess for a first run, and why, without running anything.
+    spipe_plan_print -- a plan as a few lines of text.
+
+    d          in      checked first.
+    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
+                       spipe_run.
+    plan       out/in  of the first run; later runs of a kept pipeline may be made otherwise
+                       (spipe_pipeline_plan). Zeroed on error.
+    failure    out     why there is no plan; may be NULL.
+    to         in      an open file.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, NULL); any error of reading
+               the device's facts; print: cudaErrorOperatingSystem.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  no.
+    Allocates  nothing; on a GPU that reads host pages 1 MiB of device memory, freed again. */
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
+                                 spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
+
+/* ---- src/public/api_device.h ---- */
+/* ---- 7 >>device ----------------------------------------------------------------------------
+   What a GPU can do at the same time. Reads the device; changes nothing. */
+/* The facts that decide whether and how work overlaps on a device. */
+typedef struct spipe_device {
+    int device;
+    char name[64];
+    int compute_major, compute_minor, num_sms;
+    int copy_engines;                    /* asyncEngineCount: 1 = one direction at a time */
+    int concurrent_kernels;              /* 1 = kernels of different streams may run at once */
+    int priority_least;                  /* numerically largest; 0 on today's GPUs */
+    int priority_greatest;               /* numerically smallest; -5 on today's GPUs */
+    int map_host_memory;                 /* kernels can read and write pinned host memory */
+    int pageable_access;                 /* the GPU can read pageable host memory by itself ... */
+    int host_page_tables;                /* ... through the host's page tables, at full speed */
+    int integrated;                      /* shares its memory with the CPU */
+    size_t memory_bytes;                 /* device memory in all */
+    int runtime_version, driver_version; /* 1000 x major + 10 x minor */
+} spipe_device_t;
+
+/*  spipe_device_get -- read the facts of one device.
+
+    facts      out     filled whole; zeroed on error.
+    device     in      device number, or -1 for the current one.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidDevice; cudaErrorNoDevice.
+    Blocks     no (may create the context on first use).   Threads  any.   Callback  no.
+    Capture    yes.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
+
+/* ---- src/public/api_streams.h ---- */
+/* ---- 8 >>streams ---------------------------------------------------------------------------
+   Streams by priority, pools of them, leases and scopes. */
+typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
+
+/* Private: whose an object is. Whatever device is current, an object works on its own, and there
+   stream NULL is that device's default stream. */
+typedef struct spipe_priv_owner {
+    const void *self; /* the object's address when made: a copy, or one never made, is refused */
+    long process;     /* that made it; a forked one cannot use what CUDA made */
+    int device;       /* that was current then */
+    int calls;        /* that are under way; below 0: one that allows no other */
+} spipe_priv_owner_t;
+
+/* Streams made once, to take in turn or to lease. Members are private. */
+typedef struct spipe_stream_pool {
+    size_t num_streams, next;
+    cudaStream_t streams[SPIPE_MAX_STREAMS];
+    unsigned char leased[SPIPE_MAX_STREAMS];
+    spipe_priv_sync_t *sync;
+    spipe_priv_owner_t owner; /* must be last */
+} spipe_stream_pool_t;
+
+/*  spipe_priority_value -- CUDA's number for a priority name.
+    spipe_stream_create -- a non-blocking stream of a priority: it neither waits for the legacy
+    default stream nor holds it up.
+    spipe_stream_wait -- make a stream wait for another.
+
+    priority   in      one of spipe_priority_t, on the current device.
+    value      out     for cudaStreamCreateWithPriority; lower is more urgent.
+    stream     out     yours; free it with cudaStreamDestroy. NULL on error.
+    waiter     in      what is queued on it from now on starts after all that is on other by now.
+    other      in      may be of another device than waiter; neither need be of the current one.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls that they make.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
+    Allocates  create: one stream. wait: one untimed event, freed before it returns; if that is
+               too slow, keep an event and use cudaEventRecord + cudaStreamWaitEvent. */
+SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
+SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
+SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
+
+/*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams, made once.
+
+    pool       out     made on the current device; must not move until destroyed.
+    num_streams in     1 .. SPIPE_MAX_STREAMS; more than 8 share hardware queues unless
+                       CUDA_DEVICE_MAX_CONNECTIONS is larger, so 2 to 8 are enough.
+    priority   in      of all of them.
+    Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
+               made); cudaErrorNotPermitted (destroy: somebody holds or waits for a lease, and
+               nothing is done); cudaErrorMemoryAllocation; any error of stream creation (then the
+               pool is dead and nothing is kept).
+    Blocks     create: no. destroy: no; work still queued on the streams completes.
+    Threads    one.
+    Callback   no.   Capture  no.
+    Allocates  num_streams streams and a little host memory, until destroy. */
+SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
+                                               spipe_priority_t priority);
+SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
+
+/*  spipe_stream_next -- the next stream of a pool, round robin.
+
+    pool       in      made by spipe_stream_pool_create.
+    stream     out     may be in use elsewhere, too; for a stream of your own: spipe_stream_acquire.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy).
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
+
+/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
+
+    pool       in      made by spipe_stream_pool_create.
+    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
+                       release: one that acquire gave; work may still be queued on it.
+    Returns    cudaSuccess; try_acquire: SPIPE_ALL_LEASED; release:
+               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
+               cudaErrorInvalidValue for a dead pool.
+    Blocks     acquire: the calling thread, until another releases. The others: no.
+    Threads    any.
+    Callback   release: yes. acquire and try_acquire: no (they query streams).
+    Capture    release: yes. The others: no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
+
+/* A stream leased for a while: use stream; the other members are private. */
+typedef struct spipe_scope {
+    cudaStream_t stream;
+    cudaStream_t parent;
+    spipe_stream_pool_t *pool;
+    spipe_priv_owner_t owner; /* must be last */
+} spipe_scope_t;
+
+/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
+
+    scope      out/in  scope->stream is the leased stream. Its work starts after what is on parent
+                       at begin; work put on parent after end starts after all work on the stream.
+    pool       in      where the stream is leased from, between begin and end.
+    parent     in      the stream to fork from and join, of any device.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end:
+               cudaErrorInvalidValue (a copy); cudaErrorNotPermitted (another thread ends it); else
+               it gives the stream back whatever happens. Ending a zeroed or ended scope is fine.
+    Blocks     begin: until a stream is free. end: no.
+    Threads    one scope, one thread; a pool serves many.   Callback  no.
+    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent);
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
+
+/* ---- src/public/api_events.h ---- */
+/* ---- 9 >>events ----------------------------------------------------------------------------
+   Events for ordering, pools of them, and a stopwatch. */
+/*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
+
+    event      out     yours; free it with cudaEventDestroy. NULL on error.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of event creation.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  an event. */
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
+
+/* Untimed events kept for reuse. Members are private. */
+typedef struct spipe_event_pool {
+    size_t num_free, num_total;
+    cudaEvent_t *free_events;
+    spipe_priv_sync_t *sync;
+    spipe_priv_owner_t owner; /* must be last */
+} spipe_event_pool_t;
+
+/*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
+    -- untimed events, made when first needed and kept.
+
+    pool       out/in  of the device that is current at create; must not move until destroyed.
+    event      out/in  acquire: an event that nobody else holds. release: one that acquire gave;
+                       waits that are queued on it stay valid.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
+               released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
+               returns cudaErrorInvalidValue when events are not released yet; those stay yours;
+               and cudaErrorNotPermitted while another call is under way.
+    Blocks     no.
+    Threads    create, destroy: one. The others: any.
+    Callback   release: yes. The others: no.   Capture  yes.
+    Allocates  an event when none is free, and a little host memory. */
+SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
+SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
+SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
+SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
+
+/* A stopwatch on a stream. Members are private. */
+typedef struct spipe_timer {
+    cudaEvent_t begin, end;
+    spipe_priv_owner_t owner; /* must be last */
+} spipe_timer_t;
+
+/*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
+    -- time what lies between start and stop on a stream, by the GPU's clock.
+
+    timer      out/in  of the device that is current at create; may be started again and again.
+    stream     in      start and stop may name different streams of the same device.
+    ms         out     milliseconds between the two, resolution about half a microsecond.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead timer, a copy, NULL); ms:
+               cudaErrorInvalidResourceHandle (there is no time: start or stop was not called, or
+               stop was reached before start); cudaErrorNotPermitted (another call is under way);
+               any error of the event calls.
+    Blocks     ms: until start and stop are reached. The others: no.
+    Threads    one.   Callback  no.   Capture  no.
+    Allocates  create: two timed events, until destroy. */
+SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
+SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
+SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
+
+/* ---- src/public/api_memory.h ---- */
+/* ---- 10 >>memory ---------------------------------------------------------------------------
+   Page-locked (pinned) host memory. */
+/*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
+    spipe_pin, spipe_unpin -- page-lock memory that is allocated already, in place.
+    spipe_is_pinned -- whether a copy from or to this range can be asynchronous.
+
+    ptr        in/out  alloc: at least bytes long; NULL for 0 bytes and on error. Freeing NULL is
+                       fine. pin: the first byte, need not be page-aligned; unpin: the same.
+    bytes      bytes   pinning runs at 1-2 GB/s: pin a small amount once and keep it; pin an array
+                       in place if it is sent several times. is_pinned looks at the first and the
+                       last byte.
+    pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorHostMemoryAlreadyRegistered; cudaErrorHostMemoryNotRegistered;
+               cudaErrorNotSupported where the system refuses (WSL2, limits): use it unpinned.
+    Blocks     yes, for the time of pinning; free and unpin wait for the device. is_pinned: no.
+    Threads    any.   Callback  no.   Capture  is_pinned: yes. The others: no.
+    Allocates  alloc: pinned host memory. */
+SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
+SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
+SPIPE_API cudaError_t spipe_unpin(void *ptr);
+SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
+
+/* ---- src/public/api_hostcalls.h ---- */
+/* ---- 11 >>hostcalls ------------------------------------------------------------------------
+   Host functions that run when a stream reaches them. */
+typedef void (*spipe_host_fn)(void *user);
+
+/*  spipe_host_call -- CUDA calls fn(user) on a thread of CUDA's when stream reaches this point.
+
+    stream     in      work queued after this call waits until fn returns.
+    fn         in      must not call CUDA, directly or by waiting for a thread that does; must
+                       not throw. NOT called after an error in the context: do not clean up in it.
+    user       in      handed to fn; must live until it has run.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaLaunchHostFunc.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: a host node.
+    Allocates  nothing. */
+SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user);
+
+typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
+
+/* A host thread that runs functions when streams reach them. Members are private. */
+typedef struct spipe_worker {
+    struct spipe_priv_job *first, *last; /* queue of calls */
+    int running, quit;
+    uintptr_t busy; /* the thread, while a function runs */
+    spipe_priv_sync_t *sync;
+    void *thread;
+    spipe_priv_owner_t owner; /* must be last */
+} spipe_worker_t;
+
+/*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
+    thread that runs fn(status, user) when a stream reaches the point of the call. fn MAY call
+    CUDA, so the end of one batch can queue the next.
+
+    worker     out/in  of the device that is current at create; it is current in fn, too. Must not
+                       move.
+    stream     in      of any device. fn runs after all that is on stream at the call; the stream
+                       goes on without waiting for fn.
+    fn         in      called exactly once, in the order of the calls, whatever happens: status
+                       is cudaSuccess, or the error found there. It may call spipe_worker_call
+                       (a chain), but neither wait nor destroy.
+    user       in      handed to fn; must live until it has run.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorNotSupported (there are no threads); any error of event calls. When call
+               returns an error, fn is not called. wait, destroy: cudaErrorNotPermitted when fn
+               calls them, because they would wait for fn itself; destroy also when another thread
+               is in a call.
+    Blocks     create, call: no. wait, destroy: until no call is left.
+    Threads    call, wait: any. create, destroy: one.
+    Callback   from fn: call only. From a spipe_host_call function: no.
+    Capture    no.
+    Allocates  create: a thread. call: one untimed event and host memory until fn has run. */
+SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user);
+SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
+
+/* ---- src/public/api_channels.h ---- */
+/* ---- 12 >>channels -------------------------------------------------------------------------
+   Values handed from one stream to another without the host waiting. */
+/* A queue of values between two streams, in device memory. Members are private. */
+typedef struct spipe_channel {
+    size_t bytes, stride, capacity, num_sent, num_received;
+    unsigned char *device_memory;
+    cudaEvent_t *full, *empty; /* one pair per value */
+    spipe_priv_sync_t *sync;
+    spipe_priv_owner_t owner; /* must be last */
+} spipe_channel_t;
+
+/*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
+    values from one stream to another, first in first out, without the host waiting.
+
+    c          out/in  of the device that is current at create; must not move.
+    bytes      bytes   size of one value, 1 or more.
+    capacity   in      how many values may be sent but not received yet, 1 or more.
+    stream     in      of c's device. send: value is read in this stream's order. recv: work queued
+                       on it after the call sees the value.
+    value      in      send: device (or pinned host) memory to read.
+    into       out     recv: device (or pinned host) memory to write.
+    Returns    cudaSuccess; send: SPIPE_CHANNEL_FULL (receive first); recv: SPIPE_CHANNEL_EMPTY
+               (send first); cudaErrorInvalidValue; cudaErrorNotPermitted (destroy: another call is
+               under way); any error of the copy.
+    Blocks     no. destroy waits for the device.
+    Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
+    Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity);
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
+                                         const void *value);
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
 
 /* ---- src/public/api_resources.h ---- */
 /* ---- 13 >>resources ------------------------------------------------------------------------
@@ -1701,7 +1704,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e,
 }
 
 /* ---- src/private/device.h ---- */
-/* ---- 3 device ------------------------------------------------------------------------------
+/* ---- 7 device ------------------------------------------------------------------------------
    Facts of a GPU, and making it the current one for a while. */
 /* Only the facts that a run needs; the others take longer to ask for. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
@@ -1779,7 +1782,7 @@ SPIPE_API void spipe_priv_depart(const spipe_priv_visit_t *c) {
 }
 
 /* ---- src/private/objects.h ---- */
-/* ---- 4 streams: objects --------------------------------------------------------------------
+/* ---- 8 streams: objects --------------------------------------------------------------------
    What every object of the library knows of itself: its address, its process, its device, and the
    calls on it that are under way. Uses threads, device. */
 
@@ -1874,7 +1877,7 @@ SPIPE_API void spipe_priv_end_call_there(spipe_priv_owner_t *o, int alone, int b
 }
 
 /* ---- src/private/streams.h ---- */
-/* ---- 4 streams -----------------------------------------------------------------------------
+/* ---- 8 streams -----------------------------------------------------------------------------
    Streams by priority and pools of them. Uses threads, errors, objects. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;
@@ -2011,7 +2014,7 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
 }
 
 /* ---- src/private/leases.h ---- */
-/* ---- 4 streams: leases and scopes ----------------------------------------------------------
+/* ---- 8 streams: leases and scopes ----------------------------------------------------------
    A pool's stream for one thread, an idle one first. A lease counts as a call on the pool, from
    acquire to release. Uses streams. */
 /* Picks an unleased stream, an idle one if there is one; under the lock. A stream whose query fails
@@ -2127,7 +2130,7 @@ SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
 }
 
 /* ---- src/private/events.h ---- */
-/* ---- 5 events ------------------------------------------------------------------------------
+/* ---- 9 events ------------------------------------------------------------------------------
    Untimed events, pools of them, timers. Uses threads, objects. */
 /* blocking: 1 = who waits for it sleeps. */
 SPIPE_API cudaError_t spipe_priv_make_event(cudaEvent_t *event, int blocking) {
@@ -2274,7 +2277,7 @@ SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
 }
 
 /* ---- src/private/pinned.h ---- */
-/* ---- 6 memory ------------------------------------------------------------------------------
+/* ---- 10 memory -----------------------------------------------------------------------------
    Pinned memory, and what kind of memory a pointer is. Uses errors. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     spipe_priv_visit_t visit;
@@ -2378,7 +2381,7 @@ SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
 }
 
 /* ---- src/private/hostcalls.h ---- */
-/* ---- 7 host calls --------------------------------------------------------------------------
+/* ---- 11 host calls -------------------------------------------------------------------------
    Host functions in a stream's order; a worker thread that may call CUDA. Uses streams, objects. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     if (!fn) return cudaErrorInvalidValue;
@@ -2516,7 +2519,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
 }
 
 /* ---- src/private/channels.h ---- */
-/* ---- 8 channels ----------------------------------------------------------------------------
+/* ---- 12 channels ---------------------------------------------------------------------------
    Values between two streams, in device memory. Uses events, objects. */
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
@@ -2608,7 +2611,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
 }
 
 /* ---- src/private/hooks.h ---- */
-/* ---- 9 describe: hooks ---------------------------------------------------------------------
+/* ---- 3 describe: hooks ---------------------------------------------------------------------
    What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
 struct spipe_priv_slot;
@@ -2678,7 +2681,7 @@ SPIPE_API cudaError_t spipe_priv_check_resources(const struct spipe_resources *r
 }
 
 /* ---- src/private/kinds.h ---- */
-/* ---- 9 describe: kinds of buffers -----------------------------------------------------------
+/* ---- 3 describe: kinds of buffers -----------------------------------------------------------
    One table says what each kind of buffer is. Code that treats kinds differently reads it. */
 typedef struct spipe_priv_kind_row {
     int in, out;      /* its chunks are copied to the device; back to the host */
@@ -2734,7 +2737,7 @@ SPIPE_PRIV_RARE int spipe_priv_first_in_order(const spipe_desc_t *d, int out) {
 }
 
 /* ---- src/private/describe.h ---- */
-/* ---- 9 describe ----------------------------------------------------------------------------
+/* ---- 3 describe ----------------------------------------------------------------------------
    Adding buffers and stages to a description; mistakes are kept for the check. */
 SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
@@ -2944,7 +2947,7 @@ int spipe_add_inout(spipe_desc_t *d, void *host) = delete;
 #endif
 
 /* ---- src/private/stages.h ---- */
-/* ---- 9 describe: what follows from a description --------------------------------------------
+/* ---- 3 describe: what follows from a description --------------------------------------------
    Lengths, bytes, and the graph of stages. Reads descriptions only. */
 /* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
 SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {
@@ -3065,7 +3068,7 @@ SPIPE_PRIV_RARE int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
 }
 
 /* ---- src/private/check.h ---- */
-/* ---- 9 describe: the check -----------------------------------------------------------------
+/* ---- 3 describe: the check -----------------------------------------------------------------
    All that can be wrong in a description, as sentences. Allocates nothing. */
 /* One rule each; the first broken rule is the one that is reported. */
 #define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
@@ -3296,7 +3299,7 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
 }
 
 /* ---- src/private/work.h ---- */
-/* ---- 10 plan: the work ---------------------------------------------------------------------
+/* ---- 6 plan: the work ----------------------------------------------------------------------
    What the guess has to know of a request: bytes of an element, and what the description allows.
    Taken from the description, the device's facts and the kinds of memory. Reads only. */
 
@@ -3491,7 +3494,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double by
 }
 
 /* ---- src/private/found_types.h ---- */
-/* ---- 12 execute: what runs find out ---------------------------------------------------------
+/* ---- 4 execute: what runs find out ----------------------------------------------------------
    What a pipeline keeps of the runs before: what fits into memory, how many threads were needed,
    which settings were fast. No code. */
 
@@ -3543,7 +3546,7 @@ typedef struct spipe_priv_climb {
 } spipe_priv_climb_t;
 
 /* ---- src/private/pipeline_types.h ---- */
-/* ---- 12 execute: what a pipeline is ---------------------------------------------------------
+/* ---- 4 execute: what a pipeline is ----------------------------------------------------------
    The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
 
 /* How long a pipeline lives; for one run if it is not kept. */
@@ -3917,7 +3920,7 @@ typedef struct spipe_priv_pipeline {
 } spipe_priv_pipeline_t;
 
 /* ---- src/private/modelled.h ---- */
-/* ---- 12 execute: the clock of a model -------------------------------------------------------
+/* ---- 4 execute: the clock of a model --------------------------------------------------------
    Tells a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
    workers have and how long they take, so that a run there has one clock. With any other runtime
    all of this is empty. */
@@ -4125,7 +4128,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #endif
 
 /* ---- src/private/exceptions.h ---- */
-/* ---- 12 execute: exceptions ----------------------------------------------------------------
+/* ---- 4 execute: exceptions -----------------------------------------------------------------
    In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
    an error, and the call that began it throws the exception on. In C nothing is caught. */
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
@@ -4223,7 +4226,7 @@ SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) { (void)thrown; }
 #endif
 
 /* ---- src/private/chunks.h ---- */
-/* ---- 12 execute: what a stage asks of its chunk --------------------------------------------
+/* ---- 4 execute: what a stage asks of its chunk ---------------------------------------------
    Buffers as pointers, and why a stage gives up. What is wrong is noted in words; the run fails
    with them when the stage returns. */
 SPIPE_PRIV_RARE void spipe_priv_note_down(const spipe_chunk_t *c, cudaError_t error,
@@ -4375,7 +4378,7 @@ SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
 }
 
 /* ---- src/private/provider.h ---- */
-/* ---- 12 execute: the provider --------------------------------------------------------------
+/* ---- 4 execute: the provider ---------------------------------------------------------------
    Where a pipeline's memory, streams and threads come from: NULL = from CUDA and the system, for
    this pipeline alone; else from what runs share (lent.h). */
 /* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
@@ -4451,7 +4454,7 @@ SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/request.h ---- */
-/* ---- 12 execute: the request ---------------------------------------------------------------
+/* ---- 4 execute: the request ----------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
 /* Copies a description without the buffers and stages that it does not have. */
@@ -4660,7 +4663,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t
 }
 
 /* ---- src/private/guess.h ---- */
-/* ---- 10 plan: the first guess ---------------------------------------------------------------
+/* ---- 6 plan: the first guess ----------------------------------------------------------------
    How a run is made before anything of it is known. Nothing is predicted: a long run finds its
    number of threads, kept runs climb to better sizes; a single run has only this guess. Pure. */
 
@@ -4812,7 +4815,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
 }
 
 /* ---- src/private/plan.h ---- */
-/* ---- 10 plan: a plan that fits ---------------------------------------------------------------
+/* ---- 6 plan: a plan that fits ----------------------------------------------------------------
    From the guess, or from what runs have found, to a plan: made smaller until it fits, and with its
    reasons. Pure. */
 
@@ -4862,7 +4865,7 @@ SPIPE_PRIV_RARE void spipe_priv_make_plan(const spipe_priv_request_t *r, const s
 }
 
 /* ---- src/private/explain.h ---- */
-/* ---- 10 plan: saying why -------------------------------------------------------------------
+/* ---- 6 plan: saying why --------------------------------------------------------------------
    A sentence for each choice of a plan, and printing it. Pure. */
 SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
                                                  const spipe_priv_work_t *w,
@@ -4973,7 +4976,7 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
 }
 
 /* ---- src/private/states.h ---- */
-/* ---- 12 execute: the states of slots ---------------------------------------------------------
+/* ---- 4 execute: the states of slots ----------------------------------------------------------
    What is ready follows from the slots' states: nothing else is stored about tasks. Who tells of a
    change wakes who may be needed. All of it is called with the lock held, unless it says more. */
 
@@ -5281,7 +5284,7 @@ SPIPE_PRIV_RARE void spipe_priv_tell(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/failures.h ---- */
-/* ---- 12 execute: failures ------------------------------------------------------------------
+/* ---- 4 execute: failures -------------------------------------------------------------------
    The failure of a run, for any thread to record; and what a stage sees of its chunk. */
 
 /* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's
@@ -5479,7 +5482,7 @@ SPIPE_PRIV_RARE void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const
 }
 
 /* ---- src/private/route.h ---- */
-/* ---- 12 execute: the route -----------------------------------------------------------------
+/* ---- 4 execute: the route ------------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
 /* Whether stages work on the user's own array. */
@@ -5684,7 +5687,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
 }
 
 /* ---- src/private/pipeline_streams.h ---- */
-/* ---- 12 execute: streams and events --------------------------------------------------------
+/* ---- 4 execute: streams and events ---------------------------------------------------------
    Which stream carries a chunk's copies and stages; making the streams and events of a pipeline.
    Writes spipe_priv_streams_t. */
 enum {
@@ -5862,7 +5865,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_streams(spipe_priv_pipeline_t *p, cudaError_
 }
 
 /* ---- src/private/memory.h ---- */
-/* ---- 12 execute: memory --------------------------------------------------------------------
+/* ---- 4 execute: memory ---------------------------------------------------------------------
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
 enum {
@@ -6206,7 +6209,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
 }
 
 /* ---- src/private/program.h ---- */
-/* ---- 12 execute: the program ---------------------------------------------------------------
+/* ---- 4 execute: the program ----------------------------------------------------------------
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {
@@ -6508,7 +6511,7 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/workers.h ---- */
-/* ---- 12 execute: workers -------------------------------------------------------------------
+/* ---- 4 execute: workers --------------------------------------------------------------------
    The threads of a run, and how all of them wait. What they do is in working.h. Writes
    spipe_priv_workers_t. */
 
@@ -6771,7 +6774,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_pipeline_t *p, in
 }
 
 /* ---- src/private/filling.h ---- */
-/* ---- 12 execute: filling slots --------------------------------------------------------------
+/* ---- 4 execute: filling slots ---------------------------------------------------------------
    Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
    thread it is on. */
 
@@ -7144,7 +7147,7 @@ SPIPE_PRIV_RARE int spipe_priv_fill(spipe_priv_pipeline_t *p, spipe_priv_slot_t 
 }
 
 /* ---- src/private/hostwork.h ---- */
-/* ---- 12 execute: draining slots and host stages ---------------------------------------------
+/* ---- 4 execute: draining slots and host stages ----------------------------------------------
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
@@ -7263,7 +7266,7 @@ SPIPE_PRIV_RARE int spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task
 }
 
 /* ---- src/private/waiting.h ---- */
-/* ---- 12 execute: what is whole ---------------------------------------------------------------
+/* ---- 4 execute: what is whole ----------------------------------------------------------------
    In a run without host work the calling thread waits for the device at checkpoints; progress. */
 
 /* Waits for an event, or (NULL) for stream 0, and counts the chunks before it as whole. */
@@ -7364,7 +7367,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/calling.h ---- */
-/* ---- 12 execute: calling stages ------------------------------------------------------------
+/* ---- 4 execute: calling stages -------------------------------------------------------------
    Calls a stage's function for a chunk, and words its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
                                                     const spipe_chunk_t *c) {
@@ -7411,7 +7414,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
 }
 
 /* ---- src/private/checked.h ---- */
-/* ---- 12 execute: checked runs --------------------------------------------------------------
+/* ---- 4 execute: checked runs ---------------------------------------------------------------
    What a checked run (desc.checked) checks besides errors of the GPU: that a stage puts its work on
    its stream, stays within its buffers, and keeps its promises. It is slow; other runs do none of
    this. */
@@ -7783,7 +7786,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
 }
 
 /* ---- src/private/issue.h ---- */
-/* ---- 12 execute: issuing -------------------------------------------------------------------
+/* ---- 4 execute: issuing --------------------------------------------------------------------
    The loop that puts a slot's program into the streams for one chunk. It has no modes: the program
    says what to do. */
 
@@ -8006,7 +8009,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
 }
 
 /* ---- src/private/steer.h ---- */
-/* ---- 12 execute: steering -------------------------------------------------------------------
+/* ---- 4 execute: steering --------------------------------------------------------------------
    A long run finds its number of threads by what it waits for, and follows the machine: while
    another program runs, or a file is not in the page cache, it is another one. Writes
    spipe_priv_steer_t. */
@@ -8120,7 +8123,7 @@ SPIPE_PRIV_RARE void spipe_priv_watch(spipe_priv_pipeline_t *p, int after) {
 }
 
 /* ---- src/private/working.h ---- */
-/* ---- 12 execute: what the threads of a run do -----------------------------------------------
+/* ---- 4 execute: what the threads of a run do ------------------------------------------------
    Each thread does what is ready: it issues a slot, asks CUDA what has ended, or does a task.
    Issuing is a role that one thread has at a time. Writes the states of slots. */
 
@@ -8573,7 +8576,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_follow_default(spipe_priv_pipeline_t *p) 
 }
 
 /* ---- src/private/running.h ---- */
-/* ---- 12 execute: a run ---------------------------------------------------------------------
+/* ---- 4 execute: a run ----------------------------------------------------------------------
    From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
 
@@ -8908,7 +8911,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/climb.h ---- */
-/* ---- 12 execute: the climb ------------------------------------------------------------------
+/* ---- 4 execute: the climb -------------------------------------------------------------------
    Runs of a kept pipeline try the neighbours of the best setting so far: chunks 1.5 times as small
    or large, fewer or more threads, a replayed graph. What is faster by more than runs vary becomes
    the best. When no neighbour is, the climb is over, until two runs in a row take a time that none
@@ -9075,7 +9078,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p, double second
 }
 
 /* ---- src/private/arrange.h ---- */
-/* ---- 12 execute: planning and arranging ------------------------------------------------------
+/* ---- 4 execute: planning and arranging -------------------------------------------------------
    From a request to a plan, and from a plan to memory, events and a program; with less where memory
    is refused. Writes the plan, and spipe_priv_climb_t when it begins. */
 
@@ -9248,7 +9251,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_setting(spipe_priv_pipeline_t *p) 
 }
 
 /* ---- src/private/report.h ---- */
-/* ---- 11 report -----------------------------------------------------------------------------
+/* ---- 5 report ------------------------------------------------------------------------------
    What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto", "engines", "serial", "zero-copy"};
@@ -9488,7 +9491,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
 }
 
 /* ---- src/private/enqueue.h ---- */
-/* ---- 12 execute: in a stream's order -------------------------------------------------------
+/* ---- 4 execute: in a stream's order --------------------------------------------------------
    A run that is enqueued, or captured into a graph: the host does not wait, so it counts nothing.
    */
 
@@ -9767,7 +9770,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 }
 
 /* ---- src/private/pull.h ---- */
-/* ---- 12 execute: chunk by chunk -------------------------------------------------------------
+/* ---- 4 execute: chunk by chunk --------------------------------------------------------------
    A run whose chunks the caller takes, and works on in a stream of its own. Writes
    spipe_priv_pull_t. */
 
@@ -10060,7 +10063,7 @@ SPIPE_API cudaError_t spipe_pipeline_end(spipe_pipeline_t *pipeline, spipe_repor
 }
 
 /* ---- src/private/forked.h ---- */
-/* ---- 12 execute: in a forked process -------------------------------------------------------
+/* ---- 4 execute: in a forked process --------------------------------------------------------
    Frees a pipeline where CUDA does not work, threads are missing and locks may be held for ever. */
 SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
     size_t k;
@@ -10075,7 +10078,7 @@ SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
 }
 
 /* ---- src/private/pipeline.h ---- */
-/* ---- 12 execute: pipelines -----------------------------------------------------------------
+/* ---- 4 execute: pipelines ------------------------------------------------------------------
    Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {

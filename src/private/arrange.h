@@ -1,4 +1,4 @@
-/* ---- 12 execute: planning and arranging ------------------------------------------------------
+/* ---- 4 execute: planning and arranging -------------------------------------------------------
    From a request to a plan, and from a plan to memory, events and a program; with less where memory
    is refused. Writes the plan, and spipe_priv_climb_t when it begins. */
 

@@ -1,4 +1,4 @@
-/* ---- 12 execute: calling stages ------------------------------------------------------------
+/* ---- 4 execute: calling stages -------------------------------------------------------------
    Calls a stage's function for a chunk, and words its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e, int s,
                                                     const spipe_chunk_t *c) {

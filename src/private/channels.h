@@ -1,4 +1,4 @@
-/* ---- 8 channels ----------------------------------------------------------------------------
+/* ---- 12 channels ---------------------------------------------------------------------------
    Values between two streams, in device memory. Uses events, objects. */
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;

@@ -1,4 +1,4 @@
-/* ---- 9 describe: the check -----------------------------------------------------------------
+/* ---- 3 describe: the check -----------------------------------------------------------------
    All that can be wrong in a description, as sentences. Allocates nothing. */
 /* One rule each; the first broken rule is the one that is reported. */
 #define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \

@@ -1,4 +1,4 @@
-/* ---- 12 execute: checked runs --------------------------------------------------------------
+/* ---- 4 execute: checked runs ---------------------------------------------------------------
    What a checked run (desc.checked) checks besides errors of the GPU: that a stage puts its work on
    its stream, stays within its buffers, and keeps its promises. It is slow; other runs do none of
    this. */

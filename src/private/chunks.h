@@ -1,4 +1,4 @@
-/* ---- 12 execute: what a stage asks of its chunk --------------------------------------------
+/* ---- 4 execute: what a stage asks of its chunk ---------------------------------------------
    Buffers as pointers, and why a stage gives up. What is wrong is noted in words; the run fails
    with them when the stage returns. */
 SPIPE_PRIV_RARE void spipe_priv_note_down(const spipe_chunk_t *c, cudaError_t error,

@@ -1,4 +1,4 @@
-/* ---- 12 execute: the climb ------------------------------------------------------------------
+/* ---- 4 execute: the climb -------------------------------------------------------------------
    Runs of a kept pipeline try the neighbours of the best setting so far: chunks 1.5 times as small
    or large, fewer or more threads, a replayed graph. What is faster by more than runs vary becomes
    the best. When no neighbour is, the climb is over, until two runs in a row take a time that none

@@ -1,4 +1,4 @@
-/* ---- 9 describe ----------------------------------------------------------------------------
+/* ---- 3 describe ----------------------------------------------------------------------------
    Adding buffers and stages to a description; mistakes are kept for the check. */
 SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;

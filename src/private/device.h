@@ -1,4 +1,4 @@
-/* ---- 3 device ------------------------------------------------------------------------------
+/* ---- 7 device ------------------------------------------------------------------------------
    Facts of a GPU, and making it the current one for a while. */
 /* Only the facts that a run needs; the others take longer to ask for. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {

@@ -1,4 +1,4 @@
-/* ---- 12 execute: in a stream's order -------------------------------------------------------
+/* ---- 4 execute: in a stream's order --------------------------------------------------------
    A run that is enqueued, or captured into a graph: the host does not wait, so it counts nothing.
    */
 

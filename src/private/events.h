@@ -1,4 +1,4 @@
-/* ---- 5 events ------------------------------------------------------------------------------
+/* ---- 9 events ------------------------------------------------------------------------------
    Untimed events, pools of them, timers. Uses threads, objects. */
 /* blocking: 1 = who waits for it sleeps. */
 SPIPE_API cudaError_t spipe_priv_make_event(cudaEvent_t *event, int blocking) {

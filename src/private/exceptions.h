@@ -1,4 +1,4 @@
-/* ---- 12 execute: exceptions ----------------------------------------------------------------
+/* ---- 4 execute: exceptions -----------------------------------------------------------------
    In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
    an error, and the call that began it throws the exception on. In C nothing is caught. */
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)

@@ -1,4 +1,4 @@
-/* ---- 10 plan: saying why -------------------------------------------------------------------
+/* ---- 6 plan: saying why --------------------------------------------------------------------
    A sentence for each choice of a plan, and printing it. Pure. */
 SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_priv_request_t *r,
                                                  const spipe_priv_work_t *w,

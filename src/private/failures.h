@@ -1,4 +1,4 @@
-/* ---- 12 execute: failures ------------------------------------------------------------------
+/* ---- 4 execute: failures -------------------------------------------------------------------
    The failure of a run, for any thread to record; and what a stage sees of its chunk. */
 
 /* Tells sources and sinks that wait that the run ends early. Without the lock, because the user's

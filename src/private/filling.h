@@ -1,4 +1,4 @@
-/* ---- 12 execute: filling slots --------------------------------------------------------------
+/* ---- 4 execute: filling slots ---------------------------------------------------------------
    Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
    thread it is on. */
 

@@ -1,4 +1,4 @@
-/* ---- 12 execute: in a forked process -------------------------------------------------------
+/* ---- 4 execute: in a forked process --------------------------------------------------------
    Frees a pipeline where CUDA does not work, threads are missing and locks may be held for ever. */
 SPIPE_PRIV_RARE void spipe_priv_forget(spipe_priv_pipeline_t *p) {
     size_t k;

@@ -1,4 +1,4 @@
-/* ---- 12 execute: what runs find out ---------------------------------------------------------
+/* ---- 4 execute: what runs find out ----------------------------------------------------------
    What a pipeline keeps of the runs before: what fits into memory, how many threads were needed,
    which settings were fast. No code. */
 

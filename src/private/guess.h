@@ -1,4 +1,4 @@
-/* ---- 10 plan: the first guess ---------------------------------------------------------------
+/* ---- 6 plan: the first guess ----------------------------------------------------------------
    How a run is made before anything of it is known. Nothing is predicted: a long run finds its
    number of threads, kept runs climb to better sizes; a single run has only this guess. Pure. */
 

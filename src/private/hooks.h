@@ -1,4 +1,4 @@
-/* ---- 9 describe: hooks ---------------------------------------------------------------------
+/* ---- 3 describe: hooks ---------------------------------------------------------------------
    What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
 struct spipe_priv_slot;

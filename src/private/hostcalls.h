@@ -1,4 +1,4 @@
-/* ---- 7 host calls --------------------------------------------------------------------------
+/* ---- 11 host calls -------------------------------------------------------------------------
    Host functions in a stream's order; a worker thread that may call CUDA. Uses streams, objects. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     if (!fn) return cudaErrorInvalidValue;

@@ -1,4 +1,4 @@
-/* ---- 12 execute: draining slots and host stages ---------------------------------------------
+/* ---- 4 execute: draining slots and host stages ----------------------------------------------
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 

@@ -1,4 +1,4 @@
-/* ---- 12 execute: issuing -------------------------------------------------------------------
+/* ---- 4 execute: issuing --------------------------------------------------------------------
    The loop that puts a slot's program into the streams for one chunk. It has no modes: the program
    says what to do. */
 

@@ -1,4 +1,4 @@
-/* ---- 9 describe: kinds of buffers -----------------------------------------------------------
+/* ---- 3 describe: kinds of buffers -----------------------------------------------------------
    One table says what each kind of buffer is. Code that treats kinds differently reads it. */
 typedef struct spipe_priv_kind_row {
     int in, out;      /* its chunks are copied to the device; back to the host */

@@ -1,4 +1,4 @@
-/* ---- 4 streams: leases and scopes ----------------------------------------------------------
+/* ---- 8 streams: leases and scopes ----------------------------------------------------------
    A pool's stream for one thread, an idle one first. A lease counts as a call on the pool, from
    acquire to release. Uses streams. */
 /* Picks an unleased stream, an idle one if there is one; under the lock. A stream whose query fails

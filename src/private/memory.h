@@ -1,4 +1,4 @@
-/* ---- 12 execute: memory --------------------------------------------------------------------
+/* ---- 4 execute: memory ---------------------------------------------------------------------
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
 enum {

@@ -1,4 +1,4 @@
-/* ---- 12 execute: the clock of a model -------------------------------------------------------
+/* ---- 4 execute: the clock of a model --------------------------------------------------------
    Tells a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
    workers have and how long they take, so that a run there has one clock. With any other runtime
    all of this is empty. */

@@ -1,4 +1,4 @@
-/* ---- 4 streams: objects --------------------------------------------------------------------
+/* ---- 8 streams: objects --------------------------------------------------------------------
    What every object of the library knows of itself: its address, its process, its device, and the
    calls on it that are under way. Uses threads, device. */
 

@@ -1,4 +1,4 @@
-/* ---- 6 memory ------------------------------------------------------------------------------
+/* ---- 10 memory -----------------------------------------------------------------------------
    Pinned memory, and what kind of memory a pointer is. Uses errors. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     spipe_priv_visit_t visit;

@@ -1,4 +1,4 @@
-/* ---- 12 execute: pipelines -----------------------------------------------------------------
+/* ---- 4 execute: pipelines ------------------------------------------------------------------
    Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {

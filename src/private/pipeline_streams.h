@@ -1,4 +1,4 @@
-/* ---- 12 execute: streams and events --------------------------------------------------------
+/* ---- 4 execute: streams and events ---------------------------------------------------------
    Which stream carries a chunk's copies and stages; making the streams and events of a pipeline.
    Writes spipe_priv_streams_t. */
 enum {

@@ -1,4 +1,4 @@
-/* ---- 12 execute: what a pipeline is ---------------------------------------------------------
+/* ---- 4 execute: what a pipeline is ----------------------------------------------------------
    The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
 
 /* How long a pipeline lives; for one run if it is not kept. */

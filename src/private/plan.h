@@ -1,4 +1,4 @@
-/* ---- 10 plan: a plan that fits ---------------------------------------------------------------
+/* ---- 6 plan: a plan that fits ----------------------------------------------------------------
    From the guess, or from what runs have found, to a plan: made smaller until it fits, and with its
    reasons. Pure. */
 

@@ -1,4 +1,4 @@
-/* ---- 12 execute: the program ---------------------------------------------------------------
+/* ---- 4 execute: the program ----------------------------------------------------------------
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {

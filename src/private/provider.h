@@ -1,4 +1,4 @@
-/* ---- 12 execute: the provider --------------------------------------------------------------
+/* ---- 4 execute: the provider ---------------------------------------------------------------
    Where a pipeline's memory, streams and threads come from: NULL = from CUDA and the system, for
    this pipeline alone; else from what runs share (lent.h). */
 /* The functions that lend a pipeline memory, streams, events and threads from resources. Without a

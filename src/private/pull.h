@@ -1,4 +1,4 @@
-/* ---- 12 execute: chunk by chunk -------------------------------------------------------------
+/* ---- 4 execute: chunk by chunk --------------------------------------------------------------
    A run whose chunks the caller takes, and works on in a stream of its own. Writes
    spipe_priv_pull_t. */
 

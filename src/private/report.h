@@ -1,4 +1,4 @@
-/* ---- 11 report -----------------------------------------------------------------------------
+/* ---- 5 report ------------------------------------------------------------------------------
    What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto", "engines", "serial", "zero-copy"};

@@ -1,4 +1,4 @@
-/* ---- 12 execute: the request ---------------------------------------------------------------
+/* ---- 4 execute: the request ----------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
 /* Copies a description without the buffers and stages that it does not have. */

@@ -1,4 +1,4 @@
-/* ---- 12 execute: the route -----------------------------------------------------------------
+/* ---- 4 execute: the route ------------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
 /* Whether stages work on the user's own array. */

@@ -1,4 +1,4 @@
-/* ---- 12 execute: a run ---------------------------------------------------------------------
+/* ---- 4 execute: a run ----------------------------------------------------------------------
    From the first chunk to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
 

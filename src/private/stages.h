@@ -1,4 +1,4 @@
-/* ---- 9 describe: what follows from a description --------------------------------------------
+/* ---- 3 describe: what follows from a description --------------------------------------------
    Lengths, bytes, and the graph of stages. Reads descriptions only. */
 /* Elements of a buffer that knows its length, as a file does; SPIPE_AUTO = it does not. */
 SPIPE_PRIV_RARE size_t spipe_priv_length(const spipe_buffer_desc_t *b) {

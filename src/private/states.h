@@ -1,4 +1,4 @@
-/* ---- 12 execute: the states of slots ---------------------------------------------------------
+/* ---- 4 execute: the states of slots ----------------------------------------------------------
    What is ready follows from the slots' states: nothing else is stored about tasks. Who tells of a
    change wakes who may be needed. All of it is called with the lock held, unless it says more. */
 

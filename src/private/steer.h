@@ -1,4 +1,4 @@
-/* ---- 12 execute: steering -------------------------------------------------------------------
+/* ---- 4 execute: steering --------------------------------------------------------------------
    A long run finds its number of threads by what it waits for, and follows the machine: while
    another program runs, or a file is not in the page cache, it is another one. Writes
    spipe_priv_steer_t. */

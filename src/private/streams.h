@@ -1,4 +1,4 @@
-/* ---- 4 streams -----------------------------------------------------------------------------
+/* ---- 8 streams -----------------------------------------------------------------------------
    Streams by priority and pools of them. Uses threads, errors, objects. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;

@@ -1,4 +1,4 @@
-/* ---- 12 execute: what is whole ---------------------------------------------------------------
+/* ---- 4 execute: what is whole ----------------------------------------------------------------
    In a run without host work the calling thread waits for the device at checkpoints; progress. */
 
 /* Waits for an event, or (NULL) for stream 0, and counts the chunks before it as whole. */

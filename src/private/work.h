@@ -1,4 +1,4 @@
-/* ---- 10 plan: the work ---------------------------------------------------------------------
+/* ---- 6 plan: the work ----------------------------------------------------------------------
    What the guess has to know of a request: bytes of an element, and what the description allows.
    Taken from the description, the device's facts and the kinds of memory. Reads only. */
 

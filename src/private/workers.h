@@ -1,4 +1,4 @@
-/* ---- 12 execute: workers -------------------------------------------------------------------
+/* ---- 4 execute: workers --------------------------------------------------------------------
    The threads of a run, and how all of them wait. What they do is in working.h. Writes
    spipe_priv_workers_t. */
 

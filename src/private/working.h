@@ -1,4 +1,4 @@
-/* ---- 12 execute: what the threads of a run do -----------------------------------------------
+/* ---- 4 execute: what the threads of a run do ------------------------------------------------
    Each thread does what is ready: it issues a slot, asks CUDA what has ended, or does a task.
    Issuing is a role that one thread has at a time. Writes the states of slots. */
 

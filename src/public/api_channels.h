@@ -1,4 +1,4 @@
-/* ---- 8 >>channels --------------------------------------------------------------------------
+/* ---- 12 >>channels -------------------------------------------------------------------------
    Values handed from one stream to another without the host waiting. */
 /* A queue of values between two streams, in device memory. Members are private. */
 typedef struct spipe_channel {

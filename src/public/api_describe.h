@@ -1,4 +1,4 @@
-/* ---- 9 >>describe --------------------------------------------------------------------------
+/* ---- 3 >>describe --------------------------------------------------------------------------
    What you ask for: buffers, stages, sizes. A run never changes a description. */
 typedef enum spipe_kind {
     SPIPE_INPUT = 1, /* host array, copied in */
@@ -118,6 +118,15 @@ typedef enum spipe_edge {
     SPIPE_EDGE_CLAMP = 0, /* copies of the first / last element */
     SPIPE_EDGE_ZERO       /* zero bytes */
 } spipe_edge_t;
+
+/* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
+   default 0 is the least, so LOW equals DEFAULT there. */
+typedef enum spipe_priority {
+    SPIPE_PRIORITY_DEFAULT = 0, /* CUDA's own default, 0 */
+    SPIPE_PRIORITY_LOW,         /* the least of the device */
+    SPIPE_PRIORITY_MEDIUM,      /* halfway */
+    SPIPE_PRIORITY_HIGH         /* the greatest of the device */
+} spipe_priority_t;
 
 /* What happens to a resident buffer when a run begins and ends; may be or-ed. */
 enum {

@@ -1,4 +1,4 @@
-/* ---- 3 >>device ----------------------------------------------------------------------------
+/* ---- 7 >>device ----------------------------------------------------------------------------
    What a GPU can do at the same time. Reads the device; changes nothing. */
 /* The facts that decide whether and how work overlaps on a device. */
 typedef struct spipe_device {

@@ -1,4 +1,4 @@
-/* ---- 5 >>events ----------------------------------------------------------------------------
+/* ---- 9 >>events ----------------------------------------------------------------------------
    Events for ordering, pools of them, and a stopwatch. */
 /*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
 

@@ -1,5 +1,8 @@
-/* ---- 12 >>execute --------------------------------------------------------------------------
+/* ---- 4 >>execute ---------------------------------------------------------------------------
    Running a description: once, many times, in a stream's order, or chunk by chunk. */
+typedef struct spipe_report spipe_report_t; /* see >>report */
+typedef struct spipe_run_plan spipe_plan_t; /* see >>plan */
+
 /* A pipeline made once and run many times: a pointer, whose memory the library owns. */
 typedef struct spipe_pipeline spipe_pipeline_t;
 

@@ -1,4 +1,4 @@
-/* ---- 7 >>hostcalls -------------------------------------------------------------------------
+/* ---- 11 >>hostcalls ------------------------------------------------------------------------
    Host functions that run when a stream reaches them. */
 typedef void (*spipe_host_fn)(void *user);
 

@@ -1,4 +1,4 @@
-/* ---- 6 >>memory ----------------------------------------------------------------------------
+/* ---- 10 >>memory ---------------------------------------------------------------------------
    Page-locked (pinned) host memory. */
 /*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
     spipe_pin, spipe_unpin -- page-lock memory that is allocated already, in place.

@@ -1,6 +1,6 @@
-/* ---- 10 >>plan -----------------------------------------------------------------------------
+/* ---- 6 >>plan ------------------------------------------------------------------------------
    How a run is made and why: a first guess, or what earlier runs of a kept pipeline found. */
-typedef struct spipe_run_plan {
+struct spipe_run_plan {
     size_t count; /* elements planned for; SPIPE_AUTO = not known */
     size_t chunk; /* elements in a chunk */
     size_t depth; /* slots, each for one chunk */
@@ -16,7 +16,7 @@ typedef struct spipe_run_plan {
     const char *why_chunk;   /* constant sentences, as are the next two */
     const char *why_schedule;
     const char *why_staging;
-} spipe_plan_t;
+};
 
 /*  spipe_plan -- what the library would guess for a first run, and why, without running anything.
     spipe_plan_print -- a plan as a few lines of text.

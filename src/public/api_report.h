@@ -1,6 +1,6 @@
-/* ---- 11 >>report ---------------------------------------------------------------------------
+/* ---- 5 >>report ----------------------------------------------------------------------------
    What a run did, as numbers and as a table. All members are set on success and on failure. */
-typedef struct spipe_report {
+struct spipe_report {
     spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */
     char device[64];
     size_t total, count_done; /* elements asked for (0 = not known) and done */
@@ -45,7 +45,7 @@ typedef struct spipe_report {
     double sync_us;     /* average delay from when an operation could begin to its begin */
     unsigned causes;    /* SPIPE_CAUSE_... of streampipe_timeline.h */
     char verdict[1600]; /* lines: the limit, then each cause and its cure */
-} spipe_report_t;
+};
 
 /*  spipe_report_print -- a compact table for a terminal; for a failed run, why it failed.
     spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.

@@ -1,14 +1,5 @@
-/* ---- 4 >>streams ---------------------------------------------------------------------------
+/* ---- 8 >>streams ---------------------------------------------------------------------------
    Streams by priority, pools of them, leases and scopes. */
-/* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
-   default 0 is the least, so LOW equals DEFAULT there. */
-typedef enum spipe_priority {
-    SPIPE_PRIORITY_DEFAULT = 0, /* CUDA's own default, 0 */
-    SPIPE_PRIORITY_LOW,         /* the least of the device */
-    SPIPE_PRIORITY_MEDIUM,      /* halfway */
-    SPIPE_PRIORITY_HIGH         /* the greatest of the device */
-} spipe_priority_t;
-
 typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
 
 /* Private: whose an object is. Whatever device is current, an object works on its own, and there

@@ -45,19 +45,19 @@ BEGIN EXAMPLE first.cu
     }
 END EXAMPLE
 
-    CONTENTS (search for the anchor; the second half of the file has the code in the same order)
+    CONTENTS (search for the anchor; the second half of the file has the code)
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
-      3  >>device     copy engines, priorities, pageable access
-      4  >>streams    streams by priority name, waiting, pools, leases, scopes
-      5  >>events     untimed events, event pools, timers
-      6  >>memory     allocating pinned memory, pinning in place, asking whether memory is pinned
-      7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
-      8  >>channels   values handed from one stream to another
-      9  >>describe   buffers, stages, sizes: the description of a pipeline
-     10  >>plan       how a run is made, and why
-     11  >>report     what a run did, how long it took, and why it failed
-     12  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
+      3  >>describe   buffers, stages, sizes: the description of a pipeline
+      4  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
+      5  >>report     what a run did, how long it took, and why it failed
+      6  >>plan       how a run is made, and why
+      7  >>device     copy engines, priorities, pageable access
+      8  >>streams    streams by priority name, waiting, pools, leases, scopes
+      9  >>events     untimed events, event pools, timers
+     10  >>memory     allocating pinned memory, pinning in place, asking whether memory is pinned
+     11  >>hostcalls  host functions in a stream's order, workers that may call CUDA
+     12  >>channels   values handed from one stream to another
      13  >>resources  what many runs share: memory, streams, threads
      14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
