@@ -127,6 +127,7 @@ SPIPE_API_RESULT cudaError_t spipe_devices_resources_create(spipe_resources_t **
 /* ============================================================================================
    >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
+#if SPIPE_PRIV_CODE
 
 struct spipe_priv_team;
 
@@ -260,7 +261,7 @@ typedef struct spipe_priv_team {
 } spipe_priv_team_t;
 
 /* Appends a chunk; 0 = no memory. */
-SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
+SPIPE_PRIV_LOCAL int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
     if (l->num == l->capacity) {
         const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 256;
         size_t *more = (size_t *)realloc((void *)l->at, capacity * sizeof *more);
@@ -273,7 +274,8 @@ SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
 }
 
 /* Keeps the first failure; under the lock. */
-SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_fail(spipe_priv_team_t *t, int device,
+                                           const spipe_failure_t *f) {
     if (t->outcome.failure.error != cudaSuccess) return;
     t->outcome.failure = *f;
     (void)snprintf(t->outcome.failure.message, sizeof t->outcome.failure.message,
@@ -282,7 +284,7 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
 }
 
 /* A chunk that cannot be returned for lack of memory is lost, so the run fails there. */
-SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t chunk) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t chunk) {
     spipe_failure_t f;
     if (chunk < t->chunks.first_lost) t->chunks.first_lost = chunk;
     (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to keep a chunk for others");
@@ -294,7 +296,7 @@ SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_
 
 /* ---- 1 devices: source data that was read once and is needed again -------------------------- */
 /* Takes the saved source data of a chunk; NULL = there is none. Under the lock. */
-SPIPE_API spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t chunk) {
+SPIPE_PRIV_LOCAL spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t chunk) {
     spipe_priv_saved_t **at = &t->in_turn.saved;
     spipe_priv_saved_t *g;
     while (*at && (*at)->chunk != chunk) at = &(*at)->next;
@@ -303,14 +305,14 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t
     return g;
 }
 
-SPIPE_API void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g) {
+SPIPE_PRIV_LOCAL void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g) {
     g->next = t->in_turn.saved;
     t->in_turn.saved = g;
 }
 
 /* Copies the source data of a chunk from its slot; NULL = no memory. */
-SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
-                                                   const spipe_priv_slot_t *slot) {
+SPIPE_PRIV_LOCAL spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
+                                                          const spipe_priv_slot_t *slot) {
     const size_t count = spipe_priv_count_of(p, slot->chunk);
     spipe_priv_saved_t *g;
     size_t bytes = sizeof *g;
@@ -336,8 +338,8 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p,
 }
 
 /* The slot that has a chunk which is not whole; NULL = none. */
-SPIPE_API const spipe_priv_slot_t *spipe_priv_slot_with(const spipe_priv_pipeline_t *p,
-                                                        size_t chunk) {
+SPIPE_PRIV_LOCAL const spipe_priv_slot_t *spipe_priv_slot_with(const spipe_priv_pipeline_t *p,
+                                                               size_t chunk) {
     size_t k;
     for (k = 0; k < p->plan.depth; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
@@ -348,7 +350,8 @@ SPIPE_API const spipe_priv_slot_t *spipe_priv_slot_with(const spipe_priv_pipelin
 
 /* With host work: puts the chunks of a round that are whole first; returns how many. The others are
    still in their slots, as a slot is given another chunk only when its chunk is whole. */
-SPIPE_API size_t spipe_priv_whole_first(const spipe_priv_pipeline_t *p, spipe_priv_list_t *l) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_whole_first(const spipe_priv_pipeline_t *p,
+                                               spipe_priv_list_t *l) {
     size_t k, whole = 0;
     for (k = 0; k < l->num; ++k) {
         const size_t chunk = l->at[k];
@@ -361,8 +364,8 @@ SPIPE_API size_t spipe_priv_whole_first(const spipe_priv_pipeline_t *p, spipe_pr
 
 /* At the end of a round: saves the source data of the chunks that are not whole, which their slots
    still hold. Returns how many are whole; they come first then. */
-SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                       size_t completed) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                              size_t completed) {
     size_t k;
     if (m->round.chunks.num == 0 || !m->p->route.host_work || completed == m->round.chunks.num) {
         return completed;
@@ -382,8 +385,8 @@ SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t
 }
 
 /* A source for one GPU: returns the saved data if there is any, else calls the user's source. */
-SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
-                                             void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
+                                                    void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     const int i = part->number;
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[i];
@@ -399,7 +402,7 @@ SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t
 /* ---- 1 devices: which GPU does which chunk -------------------------------------------------- */
 /* The next chunk for a member, or SPIPE_AUTO. With sinks a member's chunks ascend within a round;
    otherwise a chunk could wait for one that its own GPU has queued behind it. Under the lock. */
-SPIPE_API size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     size_t chunk = SPIPE_AUTO;
     if (m->round.closed || t->ending.closed || t->ending.halted) return chunk;
     if (t->chunks.returned.num == 0 && t->chunks.next >= t->chunks.num) return chunk;
@@ -416,8 +419,8 @@ SPIPE_API size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t 
 
 /* The sources were read for a member's newest chunk, or were not. A chunk that was not read, or
    lies beyond the end, is given back. Under the lock. */
-SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                            spipe_priv_reading_t outcome) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                                   spipe_priv_reading_t outcome) {
     spipe_priv_pipeline_t *p = m->p;
     const size_t chunk = m->round.chunks.at[m->round.chunks.num - 1];
     const int read = outcome == SPIPE_PRIV_READ_OK, not_read = outcome == SPIPE_PRIV_NOT_READ;
@@ -449,7 +452,7 @@ SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_mem
 
 /* Called by a member's pipeline one after the other: the number of its next chunk, or
    SPIPE_AUTO. Where there are sources, only one GPU at a time reads them. */
-SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     size_t chunk;
@@ -467,7 +470,8 @@ SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
 }
 
 /* Called by a member's pipeline when it has read the sources for that chunk, or has given up. */
-SPIPE_API void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p,
+                                                 spipe_priv_reading_t outcome) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     if (!m->round.reading) return;
@@ -481,7 +485,7 @@ SPIPE_API void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, spipe_priv_r
 
 /* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
 /* Returns 1 if no GPU will do a chunk in this round: it was returned, or is lost. */
-SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk) {
+SPIPE_PRIV_LOCAL int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk) {
     size_t k;
     for (k = 0; t->ending.halted && k < t->chunks.returned.num; ++k) {
         if (t->chunks.returned.at[k] == chunk) return 1;
@@ -492,8 +496,8 @@ SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk)
 /* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
    the turn cannot come, because no GPU has the chunk whose turn it is. As long as a GPU has it, the
    others wait, even after the run has failed elsewhere: chunks before a failure are completed. */
-SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
-                                           void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
+                                                  void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
@@ -522,7 +526,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
 }
 
 /* Why a source or sink failed: asks the user's function. */
-SPIPE_API const char *spipe_priv_team_why(void *user) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_team_why(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[part->number];
     return b->why(b->user);
@@ -530,14 +534,15 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
 
 /* Whether a failure only says that a chunk could not be given to its sink (spipe_priv_team_sink).
    A stage may return the same error, so the chunk tells. Under the lock. */
-SPIPE_API int spipe_priv_is_interruption(const spipe_priv_member_t *m, const spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_interruption(const spipe_priv_member_t *m,
+                                                const spipe_failure_t *f) {
     return m->round.refused > 0 && f->stage < 0 && f->chunk == m->round.refused - 1;
 }
 
 /* Ends the waiting of a user's function when a GPU has failed. It gives nothing more, so no other
    GPU can do the chunks of that one. What this GPU failed of is the cause, and is noted first: the
    function that was told to stop may now fail on another GPU. */
-SPIPE_API void spipe_priv_team_stop(void *user) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_stop(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_member_t *m = part->member;
     spipe_priv_team_t *t = m->team;
@@ -557,7 +562,7 @@ SPIPE_API void spipe_priv_team_stop(void *user) {
 
 /* A positioned source or sink, or a split source's work, that fails will fail on another GPU, too.
  */
-SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
     if (e == cudaSuccess) return e;
     spipe_priv_lock(t->sync);
     t->ending.may_retry = 0;
@@ -566,7 +571,8 @@ SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_
 }
 
 /* Positioned sources and sinks for one GPU; all GPUs call the user's function as they come. */
-SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t count, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t count,
+                                                       void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
@@ -576,8 +582,8 @@ SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t 
     return spipe_priv_team_part_done(t, e);
 }
 
-SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_t first,
-                                           size_t count, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_t first,
+                                                  size_t count, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
@@ -587,8 +593,8 @@ SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_
     return spipe_priv_team_part_done(t, e);
 }
 
-SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, size_t count,
-                                              void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, size_t count,
+                                                     void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
@@ -599,7 +605,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, siz
 }
 
 /* A host stage for one GPU; all GPUs call the user's function as they come. */
-SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_stage_desc_t *s = &t->d.stages[part->number];
@@ -610,7 +616,7 @@ SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *u
 
 /* The progress callback of each GPU: reports the progress of all to the user's callback, under the
    lock, so that it is called by one thread at a time. */
-SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) {
+SPIPE_PRIV_LOCAL int spipe_priv_team_progress(const spipe_progress_t *own, void *user) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)user;
     spipe_priv_team_t *t = m->team;
     spipe_progress_t all = *own;
@@ -635,7 +641,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
 /* ---- 1 devices: one GPU's thread ----------------------------------------------------------- */
 /* Adds a round's resident buffers to those merged so far, and resets them to the user's values, so
    that another round does not add this one's results again. Under the lock. */
-SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     const spipe_devices_t *d = &t->d.devices;
     cudaError_t e;
     int i;
@@ -657,7 +663,7 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
 }
 
 /* Returns 1 if CUDA still works on the current device after an error. */
-SPIPE_API int spipe_priv_still_works(void) {
+SPIPE_PRIV_LOCAL int spipe_priv_still_works(void) {
     int i;
     for (i = 0; i < 2; ++i) { /* the first call may return the error that is already known */
         if (cudaDeviceSynchronize() == cudaSuccess) return 1;
@@ -667,7 +673,7 @@ SPIPE_API int spipe_priv_still_works(void) {
 }
 
 /* Sorts the largest first. */
-SPIPE_API int spipe_priv_descending(const void *a, const void *b) {
+SPIPE_PRIV_LOCAL int spipe_priv_descending(const void *a, const void *b) {
     const size_t x = *(const size_t *)a, y = *(const size_t *)b;
     return (x < y) - (x > y);
 }
@@ -676,8 +682,8 @@ SPIPE_API int spipe_priv_descending(const void *a, const void *b) {
    sinks need the returned chunks first, the round halts for all members, and the next round begins,
    with the smallest returned chunk, when all have ended theirs. A member could not do a returned
    chunk in the same round, because its own later chunks wait at the sink for it. Under the lock. */
-SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                           size_t completed) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                                  size_t completed) {
     size_t k;
     t->counts.running -= m->running;
     m->running = 0;
@@ -704,8 +710,8 @@ SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_memb
 /* A GPU has failed or was stopped, and leaves the run. If possible its incomplete chunks are
    returned for the others; with buffers to reduce all its chunks of this round, since their results
    are lost with the GPU. */
-SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
-                                        size_t completed) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
+                                               size_t completed) {
     spipe_priv_team_t *t = m->team;
     const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
     const int works = !asked && t->memory.without == cudaSuccess && spipe_priv_still_works();
@@ -731,13 +737,13 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
 }
 
 /* Returns 1 if there is a chunk to give out. Under the lock. */
-SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
     return t->chunks.returned.num > 0 || t->chunks.next < t->chunks.num;
 }
 
 /* Whether a round ended without a failure: it succeeded, or it stopped because it waited for a
    chunk that was returned. */
-SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
+SPIPE_PRIV_LOCAL int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_team_t *t = m->team;
     int goes_on;
     spipe_priv_lock(t->sync);
@@ -749,7 +755,7 @@ SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
 
 /* After a round without a failure: waits until there are returned chunks to do (1) or the run is
    done (0). */
-SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t completed) {
+SPIPE_PRIV_LOCAL int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t completed) {
     spipe_priv_team_t *t = m->team;
     cudaError_t e = cudaSuccess;
     int again;
@@ -780,7 +786,7 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
 
 /* The last GPU to arrive takes the memory for all. If there is none, the whole run fails. Called,
    and returns, with the lock held. */
-SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
     cudaError_t e;
     int i;
     t->memory.taking = 1;
@@ -802,7 +808,8 @@ SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn tak
 /* Called when a GPU's part of the run knows what memory it wants from the resources. When all parts
    do, or have failed, the memory is taken for all of them or for none: two runs that each had some,
    and waited for what the other has, would wait for ever. */
-SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_priv_take_fn take) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p,
+                                                    spipe_priv_take_fn take) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     cudaError_t e;
@@ -824,7 +831,7 @@ SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_pri
 }
 
 /* Waits until all GPUs are set up, so that one that takes longer to set up gets its share too. */
-SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
     spipe_priv_team_t *t = m->team;
     spipe_priv_lock(t->sync);
     m->running = running;
@@ -840,7 +847,8 @@ SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
 
 /* Keeps the first error of freeing. This GPU's results are complete and others may still be
    running, so the run continues and returns the error at its end. */
-SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError_t e, int ran) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError_t e,
+                                            int ran) {
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     spipe_priv_lock(t->sync);
@@ -852,13 +860,13 @@ SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError
 }
 
 /* Throws what a user's function threw on this GPU, else returns the run's result. */
-SPIPE_API cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError_t e) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_rethrow(&m->p->thrown);
     return e;
 }
 
 /* Creates a member's pipeline and runs it, round after round. */
-SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_run(spipe_priv_member_t *m) {
     spipe_failure_t failure;
     cudaError_t e = cudaErrorMemoryAllocation;
     int again = 1;
@@ -896,7 +904,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
 }
 
 /* Runs a member on the calling thread, with its GPU as the current device. */
-SPIPE_API void spipe_priv_member_main(void *arg) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_main(void *arg) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)arg;
     int before = m->device;
     cudaError_t e;
@@ -916,7 +924,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
 }
 
 /* The same as a thread's function. */
-SPIPE_API void *spipe_priv_member_thread(void *arg) {
+SPIPE_PRIV_LOCAL void *spipe_priv_member_thread(void *arg) {
     spipe_priv_model_issuer();
     (void)spipe_priv_own_calls();
     spipe_priv_model_until(((spipe_priv_member_t *)arg)->team->outcome.called);
@@ -926,7 +934,7 @@ SPIPE_API void *spipe_priv_member_thread(void *arg) {
 
 /* ---- 1 devices: before and after ----------------------------------------------------------- */
 /* Refuses descriptions that several GPUs cannot run. */
-SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
     const spipe_desc_t *d = &t->d;
     cudaError_t e;
     int i;
@@ -975,7 +983,7 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
 
 /* If the user asked for arrays to be pinned, pins them once for all GPUs; those that cannot be
    pinned are staged. */
-SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_pin(spipe_priv_team_t *t) {
     int i;
     for (i = 0; i < t->d.num_buffers && t->d.staging == SPIPE_STAGING_REGISTER; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
@@ -991,7 +999,7 @@ SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
 
 /* Unpins them after all threads have ended. A failure is reported, because memory that stays pinned
    must not be freed. */
-SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_unpin(spipe_priv_team_t *t) {
     int i;
     for (i = 0; i < t->d.num_buffers; ++i) {
         cudaError_t e;
@@ -1008,7 +1016,7 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
 }
 
 /* Writes the plan's choices into the description of every GPU's pipeline. */
-SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
     const size_t staging = fill > drain ? fill : drain, host = plan->host_threads;
     t->d.chunk = plan->chunk;
@@ -1020,8 +1028,8 @@ SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_
 
 /* With resources: limits the plan to the least memory of any of the GPUs, and sets the number of
    runs beside it. The request is that of the first GPU. */
-SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_request_t *r,
-                                             spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_request_t *r,
+                                                    spipe_failure_t *f) {
     size_t device = SIZE_MAX, pinned = SIZE_MAX, runs = 0;
     int i, k;
     for (i = t->num - 1; i >= 0; --i) {
@@ -1043,7 +1051,7 @@ SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_re
 
 /* Plans for all GPUs at once, as for one pipeline with half of a GPU's share of the elements: that
    gives more chunks, so that the GPUs end at about the same time. */
-SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
     const size_t n = (size_t)t->num;
     spipe_priv_hooks_t shared;
     spipe_priv_request_t r;
@@ -1074,7 +1082,8 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
 
 /* Makes a member's description from the user's: sources, sinks, host stages, progress and
    downloaded resident buffers are replaced by the team's. */
-SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t,
+                                                        spipe_priv_member_t *m) {
     int i;
     m->desc = t->d;
     m->desc.timeline = NULL; /* only one run at a time may fill it */
@@ -1118,7 +1127,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
 /* Returns 1 if a chunk may write over its own inputs, so that it cannot be done twice: with an
    in/out array, an input that shares memory with an output, or buffers that are used in place,
    without a copy, because stages may write to any of their buffers. */
-SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
+SPIPE_PRIV_LOCAL int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const uintptr_t at = (uintptr_t)b->host;
     int j;
@@ -1135,7 +1144,7 @@ SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
 
 /* Makes all members' descriptions, and decides whether other GPUs may do the chunks of one that
    fails. */
-SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     const size_t count = t->d.count;
     int i, k;
     int overwritten = 0;
@@ -1161,13 +1170,13 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
 }
 
 /* Starts a member's thread, or borrows one from the resources; NULL: there is none. */
-SPIPE_API void *spipe_priv_member_start(spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL void *spipe_priv_member_start(spipe_priv_member_t *m) {
     spipe_resources_t *r = m->resources;
     if (!r) return spipe_priv_thread_start(spipe_priv_member_thread, m);
     return r->shared.provider->start_thread(r, spipe_priv_member_thread, m);
 }
 
-SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
     spipe_resources_t *r = m->resources;
     if (thread && r) r->shared.provider->join_thread(r, thread);
     if (thread && !r) spipe_priv_thread_join(thread);
@@ -1175,7 +1184,7 @@ SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
 
 /* Runs every member on a thread of its own; if no thread can be started, the first member on the
    calling thread. */
-SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_run(spipe_priv_team_t *t) {
     const int cancels = spipe_priv_hold_off_cancel();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
@@ -1206,7 +1215,7 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
 }
 
 /* Returns n such that the chunks 0 .. n-1 are complete. */
-SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
     size_t whole = t->chunks.next < t->chunks.first_lost ? t->chunks.next : t->chunks.first_lost;
     size_t k;
     for (k = 0; k < t->chunks.returned.num; ++k) {
@@ -1216,7 +1225,8 @@ SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
 }
 
 /* Combines the members' reports; lost: 1 = the run failed. */
-SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_report(const spipe_priv_team_t *t, int lost,
+                                             spipe_report_t *r) {
     int i;
     int k = 0; /* the first member that was set up */
     for (i = t->num - 1; i >= 0; --i) k = t->members[i].report.depth > 0 ? i : k;
@@ -1261,7 +1271,7 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
 }
 
 /* Frees the team. */
-SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_free(spipe_priv_team_t *t) {
     int i, k;
     spipe_priv_team_unpin(t); /* if the run did not begin */
     for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
@@ -1278,7 +1288,7 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
 
 /* After all threads have ended: writes the results and the report. If a GPU failed and others did
    its chunks, the run succeeds and the report's message says so. */
-SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
     const int lost = t->ending.over || spipe_priv_team_has_work(t);
     cudaError_t e = lost ? t->outcome.failure.error : cudaSuccess;
     int i;
@@ -1310,8 +1320,8 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
 }
 
 /* A run with one GPU: an ordinary run on it. */
-SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r,
-                                             spipe_priv_visit_t *visit) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device,
+                                                    spipe_report_t *r, spipe_priv_visit_t *visit) {
     spipe_desc_t own = *d;
     int before = device;
     cudaError_t e = cudaGetDevice(&before);
@@ -1340,7 +1350,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
 }
 
 /* A run with several GPUs: check, plan, run, report. */
-SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
     int before = 0;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_team_check(t, &r->failure));
@@ -1370,7 +1380,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
 
 /* What a run on one GPU does at its beginning for the default stream of its own device, this does
    for that of the caller, whose work may write an array that all GPUs read. */
-SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaError_t e;
     int i, reached = 0;
@@ -1391,8 +1401,8 @@ SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
 }
 
 /* spipe_run calls this for a description with devices. */
-SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report,
-                                             spipe_priv_visit_t *visit) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report,
+                                                    spipe_priv_visit_t *visit) {
     spipe_priv_team_t *t;
     spipe_report_t own, *r;
     cudaError_t e;
@@ -1432,7 +1442,7 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
 }
 
 /* Makes spipe_run use the GPUs of d. */
-SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
+SPIPE_PRIV_LOCAL const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
     static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL, NULL, NULL};
     return &hooks;
 }
@@ -1473,7 +1483,7 @@ typedef struct spipe_priv_making {
     int device;
 } spipe_priv_making_t;
 
-SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_make_resources(spipe_priv_making_t *m) {
     m->error = cudaSetDevice(m->device);
     if (m->error != cudaSuccess) {
         (void)cudaGetLastError();
@@ -1484,7 +1494,7 @@ SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
     m->error = spipe_resources_create(&m->made, m->limits, &m->failure);
 }
 
-SPIPE_API void *spipe_priv_making_thread(void *arg) {
+SPIPE_PRIV_LOCAL void *spipe_priv_making_thread(void *arg) {
     spipe_priv_making_t *m = (spipe_priv_making_t *)arg;
     (void)spipe_priv_own_calls();
     spipe_priv_make_resources(m);
@@ -1492,7 +1502,7 @@ SPIPE_API void *spipe_priv_making_thread(void *arg) {
 }
 
 /* Joins them into a ring with the lock of the first one. No run uses them yet. */
-SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resources_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_join_resources(spipe_resources_t *first, spipe_resources_t *r) {
     spipe_priv_sync_destroy(r->lending.sync);
     r->lending.sync = first->lending.sync;
     r->others = first->others;
@@ -1500,7 +1510,7 @@ SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resourc
 }
 
 /* Returns cudaSuccess if every device of the list exists and is listed once. */
-SPIPE_API cudaError_t spipe_priv_check_list(const int *list, int num, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_check_list(const int *list, int num, spipe_failure_t *f) {
     cudaError_t e;
     int i, k, there = 0;
     SPIPE_PRIV_REFUSE_IF(num < 1 || num > SPIPE_MAX_DEVICES,
@@ -1523,8 +1533,8 @@ SPIPE_API cudaError_t spipe_priv_check_list(const int *list, int num, spipe_fail
 }
 
 /* Makes the resources of each device, at the same time. */
-SPIPE_API void spipe_priv_make_all(spipe_priv_making_t *all, const int *list, int num,
-                                   const spipe_resources_limits_t *limits) {
+SPIPE_PRIV_LOCAL void spipe_priv_make_all(spipe_priv_making_t *all, const int *list, int num,
+                                          const spipe_resources_limits_t *limits) {
     void *threads[SPIPE_MAX_DEVICES];
     int i, before = 0;
     (void)cudaGetDevice(&before);
@@ -1585,6 +1595,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
     return e;
 }
 
+#endif /* SPIPE_PRIV_CODE */
 #endif /* STREAMPIPE_DEVICES_H */
 
 /*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

@@ -112,14 +112,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
 }
 
 /* Whether a host array that the run needs is NULL. */
-SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
+SPIPE_PRIV_LOCAL int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
     if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
     return spipe_priv_is_array(b) && spipe_priv_desc_count(d) > 0;
 }
 
-SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
     if (b->kind == SPIPE_RESIDENT) return (b->resident & SPIPE_DOWNLOAD) != 0;
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }

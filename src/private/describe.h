@@ -195,25 +195,3 @@ SPIPE_PRIV_RARE const char *spipe_priv_kind_name(spipe_kind_t kind) {
                                         "positioned sink"};
     return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK_AT ? (int)kind : 0];
 }
-
-#ifdef __cplusplus
-/* With the size of an element taken from the pointer; memory without a type must say it. */
-template <typename T>
-SPIPE_API int spipe_add_input(spipe_desc_t *d, const T *host) {
-    return spipe_add_input(d, host, sizeof(T));
-}
-
-template <typename T>
-SPIPE_API int spipe_add_output(spipe_desc_t *d, T *host) {
-    return spipe_add_output(d, host, sizeof(T));
-}
-
-template <typename T>
-SPIPE_API int spipe_add_inout(spipe_desc_t *d, T *host) {
-    return spipe_add_inout(d, host, sizeof(T));
-}
-
-int spipe_add_input(spipe_desc_t *d, const void *host) = delete;
-int spipe_add_output(spipe_desc_t *d, void *host) = delete;
-int spipe_add_inout(spipe_desc_t *d, void *host) = delete;
-#endif

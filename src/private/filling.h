@@ -33,7 +33,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigne
 }
 
 /* memcpy by stores that pass the caches: memory need not read what is overwritten. */
-SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
+SPIPE_PRIV_LOCAL void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
 #if SPIPE_PRIV_STREAM_STORES
     const size_t head = (16 - ((uintptr_t)to & 15)) & 15;
     if (n >= 65536) {
@@ -291,7 +291,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
 }
 
 /* Whether nothing has to be read for a chunk any more. */
-SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t chunk) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t chunk) {
     return spipe_priv_is_lost(p, chunk) || SPIPE_PRIV_LOAD(p->run.stop_asked);
 }
 

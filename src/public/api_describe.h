@@ -42,7 +42,7 @@ typedef struct spipe_chunk {
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
-                            SPIPE_PRIV_IS_CONST(type)))
+                            SPIPE_PRIV_IS_CONST(type) + SPIPE_PRIV_LEAVES))
 /* Buffer i in the masks of spipe_add_host_stage. */
 #define SPIPE_BIT(i) (1u << (i))
 
