@@ -147,20 +147,20 @@ SPIPE_PRIV_ON_DEVICE void spipe_priv_spread(size_t count, Load load, Store store
 
 /* Blocks for spipe_priv_spread over the packs of `count` elements: each thread takes 4 packs, that
    is 16 elements. */
-SPIPE_API unsigned spipe_priv_spread_blocks(size_t count) {
+SPIPE_PRIV_LOCAL unsigned spipe_priv_spread_blocks(size_t count) {
     return spipe_blocks(count / 16 + (count % 16 != 0), SPIPE_PRIV_THREADS);
 }
 
 /* Launches a kernel that runs spipe_priv_spread over the packs of `count` elements. */
 template <typename Kernel, typename... Args>
-SPIPE_API cudaError_t spipe_priv_launch_spread(const spipe_chunk_t *chunk, size_t count,
-                                               Kernel kernel, Args... args) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_launch_spread(const spipe_chunk_t *chunk, size_t count,
+                                                      Kernel kernel, Args... args) {
     if (count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(kernel, spipe_priv_spread_blocks(count), SPIPE_PRIV_THREADS, 0, chunk,
                         args...);
 }
 
-SPIPE_API unsigned spipe_priv_few_blocks(unsigned blocks) {
+SPIPE_PRIV_LOCAL unsigned spipe_priv_few_blocks(unsigned blocks) {
     return blocks < SPIPE_PRIV_FEW_BLOCKS ? blocks : SPIPE_PRIV_FEW_BLOCKS;
 }
 
@@ -263,7 +263,7 @@ SPIPE_PRIV_ON_DEVICE unsigned char spipe_priv_to_u8(float x) {
     return (unsigned char)(__float_as_uint(fminf(fmaxf(x, 0.0f), 255.0f) + 8388608.0f) & 0xffu);
 }
 
-SPIPE_API unsigned char spipe_priv_to_u8_cpu(float x) {
+SPIPE_PRIV_LOCAL unsigned char spipe_priv_to_u8_cpu(float x) {
     return (unsigned char)rintf(fminf(fmaxf(x, 0.0f), 255.0f));
 }
 
@@ -290,13 +290,13 @@ static __global__ void spipe_fill_kernel(float *out, float value, size_t count) 
         [=](size_t i, int) { out[spipe_priv_single(s, i)] = value; });
 }
 
-SPIPE_API cudaError_t spipe_fill_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_fill_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_fill_t *p = (const spipe_fill_t *)user;
     return spipe_priv_launch_spread(chunk, chunk->count, spipe_fill_kernel,
                                     SPIPE_BUF(chunk, p->out, float), p->value, chunk->count);
 }
 
-SPIPE_API void spipe_fill_cpu(float *out, float value, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_fill_cpu(float *out, float value, size_t count) {
     for (size_t i = 0; i < count; i++) out[i] = value;
 }
 
@@ -311,14 +311,14 @@ static __global__ void spipe_scale_kernel(float *out, const float *in, float fac
     spipe_priv_map(out, in, count, [=](float x) { return factor * x; });
 }
 
-SPIPE_API cudaError_t spipe_scale_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_scale_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_scale_t *p = (const spipe_scale_t *)user;
     return spipe_priv_launch_spread(chunk, chunk->count, spipe_scale_kernel,
                                     SPIPE_BUF(chunk, p->out, float),
                                     SPIPE_BUF(chunk, p->in, const float), p->factor, chunk->count);
 }
 
-SPIPE_API void spipe_scale_cpu(float *out, const float *in, float factor, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_scale_cpu(float *out, const float *in, float factor, size_t count) {
     for (size_t i = 0; i < count; i++) out[i] = factor * in[i];
 }
 
@@ -333,14 +333,14 @@ static __global__ void spipe_saxpy_kernel(float *y, const float *x, float a, siz
     spipe_priv_map2(y, x, y, count, [=](float xi, float yi) { return fmaf(a, xi, yi); });
 }
 
-SPIPE_API cudaError_t spipe_saxpy_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_saxpy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_saxpy_t *p = (const spipe_saxpy_t *)user;
     return spipe_priv_launch_spread(chunk, chunk->count, spipe_saxpy_kernel,
                                     SPIPE_BUF(chunk, p->y, float),
                                     SPIPE_BUF(chunk, p->x, const float), p->a, chunk->count);
 }
 
-SPIPE_API void spipe_saxpy_cpu(float *y, const float *x, float a, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_saxpy_cpu(float *y, const float *x, float a, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] = fmaf(a, x[i], y[i]);
 }
 
@@ -355,14 +355,15 @@ static __global__ void spipe_vector_add_kernel(float *out, const float *a, const
     spipe_priv_map2(out, a, b, count, [](float x, float y) { return x + y; });
 }
 
-SPIPE_API cudaError_t spipe_vector_add_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_vector_add_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_vector_add_t *p = (const spipe_vector_add_t *)user;
     return spipe_priv_launch_spread(
         chunk, chunk->count, spipe_vector_add_kernel, SPIPE_BUF(chunk, p->out, float),
         SPIPE_BUF(chunk, p->a, const float), SPIPE_BUF(chunk, p->b, const float), chunk->count);
 }
 
-SPIPE_API void spipe_vector_add_cpu(float *out, const float *a, const float *b, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_vector_add_cpu(float *out, const float *a, const float *b,
+                                           size_t count) {
     for (size_t i = 0; i < count; i++) out[i] = a[i] + b[i];
 }
 
@@ -383,14 +384,14 @@ static __global__ void spipe_busy_kernel(float *out, const float *in, unsigned s
     });
 }
 
-SPIPE_API cudaError_t spipe_busy_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_busy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_busy_t *p = (const spipe_busy_t *)user;
     return spipe_priv_launch_spread(chunk, chunk->count, spipe_busy_kernel,
                                     SPIPE_BUF(chunk, p->out, float),
                                     SPIPE_BUF(chunk, p->in, const float), p->steps, chunk->count);
 }
 
-SPIPE_API void spipe_busy_cpu(float *out, const float *in, unsigned steps, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_busy_cpu(float *out, const float *in, unsigned steps, size_t count) {
     for (size_t i = 0; i < count; i++) {
         float x = in[i];
         for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.999f, 0.001f);
@@ -440,7 +441,7 @@ static __global__ void spipe_black_scholes_kernel(float *call, float *put, const
         });
 }
 
-SPIPE_API cudaError_t spipe_black_scholes_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_black_scholes_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_black_scholes_t *p = (const spipe_black_scholes_t *)user;
     if (!(p->volatility > 0.0f)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
@@ -452,9 +453,9 @@ SPIPE_API cudaError_t spipe_black_scholes_stage(const spipe_chunk_t *chunk, void
         p->volatility, chunk->count);
 }
 
-SPIPE_API void spipe_black_scholes_cpu(float *call, float *put, const float *spot,
-                                       const float *strike, const float *years, float rate,
-                                       float volatility, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_black_scholes_cpu(float *call, float *put, const float *spot,
+                                              const float *strike, const float *years, float rate,
+                                              float volatility, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const double s = spot[i], x = strike[i], t = years[i], r = rate, v = volatility;
         const double d1 = (log(s / x) + (r + 0.5 * v * v) * t) / (v * sqrt(t));
@@ -493,14 +494,14 @@ typedef struct spipe_priv_line_table {
     float2 line[15];
 } spipe_priv_lines_t;
 
-SPIPE_API int spipe_priv_normalise_valid(const spipe_normalise_t *p) {
+SPIPE_PRIV_LOCAL int spipe_priv_normalise_valid(const spipe_normalise_t *p) {
     if (p->channels < 1 || p->channels > 4 || p->scale == 0.0f) return 0;
     for (int c = 0; c < p->channels; c++)
         if (p->std[c] == 0.0f) return 0;
     return 1;
 }
 
-SPIPE_API spipe_priv_lines_t spipe_priv_lines(const spipe_normalise_t *p, bool back) {
+SPIPE_PRIV_LOCAL spipe_priv_lines_t spipe_priv_lines(const spipe_normalise_t *p, bool back) {
     spipe_priv_lines_t l;
     for (int k = 0; k < 15; k++) {
         const double scale = p->scale, mean = p->mean[k % p->channels],
@@ -560,7 +561,7 @@ static __global__ void spipe_f32_to_u8_kernel(unsigned char *out, const float *i
     spipe_priv_map_lines(out, in, line, count, [](float x) { return spipe_priv_to_u8(x); });
 }
 
-SPIPE_API cudaError_t spipe_u8_to_f32_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_u8_to_f32_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_normalise_t *p = (const spipe_normalise_t *)user;
     if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
     const size_t samples = chunk->count * (size_t)p->channels;
@@ -570,7 +571,7 @@ SPIPE_API cudaError_t spipe_u8_to_f32_stage(const spipe_chunk_t *chunk, void *us
                                     spipe_priv_lines(p, false), samples);
 }
 
-SPIPE_API cudaError_t spipe_f32_to_u8_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_f32_to_u8_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_normalise_t *p = (const spipe_normalise_t *)user;
     if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
     const size_t samples = chunk->count * (size_t)p->channels;
@@ -581,8 +582,8 @@ SPIPE_API cudaError_t spipe_f32_to_u8_stage(const spipe_chunk_t *chunk, void *us
 }
 
 /* The twins process `pixels` pixels; they do not read p->in and p->out. */
-SPIPE_API void spipe_u8_to_f32_cpu(float *out, const unsigned char *in, const spipe_normalise_t *p,
-                                   size_t pixels) {
+SPIPE_PRIV_LOCAL void spipe_u8_to_f32_cpu(float *out, const unsigned char *in,
+                                          const spipe_normalise_t *p, size_t pixels) {
     const size_t channels = (size_t)p->channels;
     for (size_t i = 0; i < pixels * channels; i++) {
         const double mean = p->mean[i % channels], std = p->std[i % channels];
@@ -590,8 +591,8 @@ SPIPE_API void spipe_u8_to_f32_cpu(float *out, const unsigned char *in, const sp
     }
 }
 
-SPIPE_API void spipe_f32_to_u8_cpu(unsigned char *out, const float *in, const spipe_normalise_t *p,
-                                   size_t pixels) {
+SPIPE_PRIV_LOCAL void spipe_f32_to_u8_cpu(unsigned char *out, const float *in,
+                                          const spipe_normalise_t *p, size_t pixels) {
     const size_t channels = (size_t)p->channels;
     for (size_t i = 0; i < pixels * channels; i++) {
         const double mean = p->mean[i % channels], std = p->std[i % channels];
@@ -644,7 +645,7 @@ static __global__ void spipe_u8_to_chw_kernel(float *out, const unsigned char *i
     }
 }
 
-SPIPE_API cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_u8_to_chw_t *p = (const spipe_u8_to_chw_t *)user;
     if (!spipe_priv_normalise_valid(&p->norm)) return cudaErrorInvalidValue;
     if (chunk->count == 0 || p->pixels == 0) return cudaSuccess;
@@ -660,8 +661,8 @@ SPIPE_API cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *us
                         spipe_priv_lines(&p->norm, false), p->pixels, chunk->count);
 }
 
-SPIPE_API void spipe_u8_to_chw_cpu(float *out, const unsigned char *in, const spipe_u8_to_chw_t *p,
-                                   size_t pictures) {
+SPIPE_PRIV_LOCAL void spipe_u8_to_chw_cpu(float *out, const unsigned char *in,
+                                          const spipe_u8_to_chw_t *p, size_t pictures) {
     const size_t channels = (size_t)p->norm.channels;
     for (size_t n = 0; n < pictures; n++)
         for (size_t i = 0; i < p->pixels; i++)
@@ -724,14 +725,15 @@ static __global__ void spipe_rgb_to_gray_kernel(unsigned char *out, const spipe_
         });
 }
 
-SPIPE_API cudaError_t spipe_rgb_to_gray_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_rgb_to_gray_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_rgb_to_gray_t *p = (const spipe_rgb_to_gray_t *)user;
     return spipe_priv_launch_spread(chunk, chunk->count, spipe_rgb_to_gray_kernel,
                                     SPIPE_BUF(chunk, p->out, unsigned char),
                                     SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
 }
 
-SPIPE_API void spipe_rgb_to_gray_cpu(unsigned char *out, const spipe_rgb8_t *in, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_rgb_to_gray_cpu(unsigned char *out, const spipe_rgb8_t *in,
+                                            size_t count) {
     for (size_t i = 0; i < count; i++)
         out[i] =
             (unsigned char)((19595u * in[i].r + 38470u * in[i].g + 7471u * in[i].b + 32768u) >> 16);
@@ -820,7 +822,7 @@ static __global__ void spipe_rgb_to_lab_kernel(float *out, const spipe_rgb8_t *i
         });
 }
 
-SPIPE_API cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_rgb_to_lab_t *p = (const spipe_rgb_to_lab_t *)user;
     if (chunk->count == 0) return cudaSuccess;
     /* 32 pixels per thread: fewer would not repay the table that each block fills. */
@@ -830,16 +832,16 @@ SPIPE_API cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *u
                         SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
 }
 
-SPIPE_API double spipe_priv_light_cpu(unsigned char byte) {
+SPIPE_PRIV_LOCAL double spipe_priv_light_cpu(unsigned char byte) {
     const double v = byte / 255.0;
     return v <= 0.04045 ? v / 12.92 : pow((v + 0.055) / 1.055, 2.4);
 }
 
-SPIPE_API double spipe_priv_lab_f_cpu(double t) {
+SPIPE_PRIV_LOCAL double spipe_priv_lab_f_cpu(double t) {
     return t > 216.0 / 24389.0 ? cbrt(t) : 841.0 / 108.0 * t + 4.0 / 29.0;
 }
 
-SPIPE_API void spipe_rgb_to_lab_cpu(float *out, const spipe_rgb8_t *in, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_rgb_to_lab_cpu(float *out, const spipe_rgb8_t *in, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const double r = spipe_priv_light_cpu(in[i].r), g = spipe_priv_light_cpu(in[i].g);
         const double b = spipe_priv_light_cpu(in[i].b);
@@ -857,9 +859,11 @@ SPIPE_API void spipe_rgb_to_lab_cpu(float *out, const spipe_rgb8_t *in, size_t c
    of 8 warps covers 8 strips of rows. */
 #define SPIPE_PRIV_STRIPS 8u
 
-SPIPE_API dim3 spipe_priv_row_block(void) { return dim3(SPIPE_PRIV_WARP, SPIPE_PRIV_STRIPS); }
+SPIPE_PRIV_LOCAL dim3 spipe_priv_row_block(void) {
+    return dim3(SPIPE_PRIV_WARP, SPIPE_PRIV_STRIPS);
+}
 
-SPIPE_API dim3 spipe_priv_row_grid(size_t width, size_t rows, size_t rows_per_strip) {
+SPIPE_PRIV_LOCAL dim3 spipe_priv_row_grid(size_t width, size_t rows, size_t rows_per_strip) {
     const unsigned down = spipe_blocks(rows / rows_per_strip + 1, SPIPE_PRIV_STRIPS);
     return dim3(spipe_blocks(width, 4 * SPIPE_PRIV_WARP), down < 65535u ? down : 65535u);
 }
@@ -1061,7 +1065,7 @@ static __global__ void __launch_bounds__(SPIPE_PRIV_SOBEL_THREADS, 8)
     }
 }
 
-SPIPE_API cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_sobel_t *p = (const spipe_sobel_t *)user;
     if (p->width == 0) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
@@ -1075,15 +1079,15 @@ SPIPE_API cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) 
 }
 
 /* The index at + by - minus, clamped to 0 .. size - 1. */
-SPIPE_API size_t spipe_priv_clamp_cpu(size_t at, size_t by, size_t minus, size_t size) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_clamp_cpu(size_t at, size_t by, size_t minus, size_t size) {
     const size_t sum = at + by;
     if (sum < minus) return 0;
     return sum - minus < size ? sum - minus : size - 1;
 }
 
 /* One picture of `rows` rows; rows beyond the first and last repeat them (a clamped halo). */
-SPIPE_API void spipe_sobel_cpu(unsigned char *out, const unsigned char *in, size_t width,
-                               size_t rows) {
+SPIPE_PRIV_LOCAL void spipe_sobel_cpu(unsigned char *out, const unsigned char *in, size_t width,
+                                      size_t rows) {
     static const int across[3][3] = {{-1, 0, 1}, {-2, 0, 2}, {-1, 0, 1}};
     for (size_t y = 0; y < rows; y++)
         for (size_t x = 0; x < width; x++) {
@@ -1128,7 +1132,7 @@ typedef struct spipe_priv_weights {
     float w[2 * SPIPE_BLUR_MAX_RADIUS + 1];
 } spipe_priv_weights_t;
 
-SPIPE_API spipe_priv_weights_t spipe_priv_gaussian(int radius, float sigma) {
+SPIPE_PRIV_LOCAL spipe_priv_weights_t spipe_priv_gaussian(int radius, float sigma) {
     spipe_priv_weights_t weights;
     double sum = 0.0;
     for (int k = -radius; k <= radius; k++) sum += exp(-0.5 * k * k / ((double)sigma * sigma));
@@ -1139,7 +1143,7 @@ SPIPE_API spipe_priv_weights_t spipe_priv_gaussian(int radius, float sigma) {
     return weights;
 }
 
-SPIPE_API int spipe_priv_blur_valid(const spipe_blur_t *p) {
+SPIPE_PRIV_LOCAL int spipe_priv_blur_valid(const spipe_blur_t *p) {
     return p->width > 0 && p->radius >= 1 && p->radius <= SPIPE_BLUR_MAX_RADIUS && p->sigma > 0.0f;
 }
 
@@ -1244,7 +1248,7 @@ static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS,
     }
 }
 
-SPIPE_API cudaError_t spipe_blur_down_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_blur_down_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_blur_t *p = (const spipe_blur_t *)user;
     if (!spipe_priv_blur_valid(p)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
@@ -1256,7 +1260,7 @@ SPIPE_API cudaError_t spipe_blur_down_stage(const spipe_chunk_t *chunk, void *us
                         chunk->count);
 }
 
-SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_blur_t *p = (const spipe_blur_t *)user;
     if (!spipe_priv_blur_valid(p)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
@@ -1271,8 +1275,8 @@ SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *
 }
 
 /* One picture of `rows` rows; rows beyond the first and last repeat them (a clamped halo). */
-SPIPE_API void spipe_blur_down_cpu(float *out, const unsigned char *in, const spipe_blur_t *p,
-                                   size_t rows) {
+SPIPE_PRIV_LOCAL void spipe_blur_down_cpu(float *out, const unsigned char *in,
+                                          const spipe_blur_t *p, size_t rows) {
     const spipe_priv_weights_t weights = spipe_priv_gaussian(p->radius, p->sigma);
     const size_t radius = (size_t)p->radius;
     for (size_t y = 0; y < rows; y++)
@@ -1285,8 +1289,8 @@ SPIPE_API void spipe_blur_down_cpu(float *out, const unsigned char *in, const sp
         }
 }
 
-SPIPE_API void spipe_blur_across_cpu(unsigned char *out, const float *in, const spipe_blur_t *p,
-                                     size_t rows) {
+SPIPE_PRIV_LOCAL void spipe_blur_across_cpu(unsigned char *out, const float *in,
+                                            const spipe_blur_t *p, size_t rows) {
     const spipe_priv_weights_t weights = spipe_priv_gaussian(p->radius, p->sigma);
     const size_t radius = (size_t)p->radius;
     for (size_t y = 0; y < rows; y++)
@@ -1451,12 +1455,12 @@ static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 4)
     spipe_priv_add_total(total, sum, lane);
 }
 
-SPIPE_API bool spipe_priv_bytes_valid(const spipe_bytes_t *p) {
+SPIPE_PRIV_LOCAL bool spipe_priv_bytes_valid(const spipe_bytes_t *p) {
     return p->block_bytes > 0 && p->block_bytes <= UINT32_MAX;
 }
 
-SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spipe_bytes_t *p,
-                                           uint32_t *counts) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk,
+                                                  const spipe_bytes_t *p, uint32_t *counts) {
     const size_t part_bytes = (size_t)1 << 15;
     const size_t parts = (p->block_bytes + part_bytes - 1) / part_bytes;
     if (chunk->count == 0) return cudaSuccess;
@@ -1473,13 +1477,13 @@ SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spi
                         p->block_bytes, parts > 1 ? part_bytes : p->block_bytes, chunk->count);
 }
 
-SPIPE_API cudaError_t spipe_histogram_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_histogram_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
     if (!spipe_priv_bytes_valid(p)) return cudaErrorInvalidValue;
     return spipe_priv_histogram(chunk, p, SPIPE_BUF_ROW(chunk, p->counts, uint32_t, 256));
 }
 
-SPIPE_API cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, void *user) {
     spipe_bytes_t p = *(const spipe_bytes_t *)user;
     spipe_chunk_t all = *chunk;
     if (p.total < 0 || !spipe_priv_bytes_valid(&p)) return cudaErrorInvalidValue;
@@ -1531,7 +1535,7 @@ static __global__ void spipe_entropy_kernel(float *entropy, const uint32_t *coun
     if (lane == 0 && i < count) entropy[i] = bits;
 }
 
-SPIPE_API cudaError_t spipe_entropy_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_entropy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_entropy_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / 8),
@@ -1562,7 +1566,7 @@ static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 4)
     spipe_priv_add_total(total, sum, lane);
 }
 
-SPIPE_API cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
     if (!spipe_priv_bytes_valid(p)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
@@ -1578,22 +1582,23 @@ SPIPE_API cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void 
 }
 
 /* The twins; valid may be NULL, then all bytes are used. */
-SPIPE_API void spipe_histogram_cpu(uint32_t *counts, const unsigned char *in, const uint32_t *valid,
-                                   size_t block_bytes, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_histogram_cpu(uint32_t *counts, const unsigned char *in,
+                                          const uint32_t *valid, size_t block_bytes, size_t count) {
     for (size_t i = 0; i < 256 * count; i++) counts[i] = 0;
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < block_bytes && (valid == NULL || k < valid[i]); k++)
             counts[256 * i + in[i * block_bytes + k]]++;
 }
 
-SPIPE_API void spipe_total_histogram_cpu(unsigned long long *total, const unsigned char *in,
-                                         const uint32_t *valid, size_t block_bytes, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_total_histogram_cpu(unsigned long long *total, const unsigned char *in,
+                                                const uint32_t *valid, size_t block_bytes,
+                                                size_t count) {
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < block_bytes && (valid == NULL || k < valid[i]); k++)
             total[in[i * block_bytes + k]]++;
 }
 
-SPIPE_API void spipe_entropy_cpu(float *entropy, const uint32_t *counts, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_entropy_cpu(float *entropy, const uint32_t *counts, size_t count) {
     for (size_t i = 0; i < count; i++) {
         double all = 0.0, bits = 0.0;
         for (size_t v = 0; v < 256; v++) all += counts[256 * i + v];
@@ -1605,8 +1610,9 @@ SPIPE_API void spipe_entropy_cpu(float *entropy, const uint32_t *counts, size_t 
     }
 }
 
-SPIPE_API void spipe_byte_entropy_cpu(float *entropy, const unsigned char *in,
-                                      const uint32_t *valid, size_t block_bytes, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_byte_entropy_cpu(float *entropy, const unsigned char *in,
+                                             const uint32_t *valid, size_t block_bytes,
+                                             size_t count) {
     for (size_t i = 0; i < count; i++) {
         uint32_t counts[256];
         spipe_histogram_cpu(counts, in + i * block_bytes, valid ? valid + i : NULL, block_bytes, 1);
@@ -1625,7 +1631,7 @@ typedef struct spipe_quantise {
 } spipe_quantise_t;
 
 /* The factor (.x) and the summand (.y) that map lo .. hi to 0 .. 255. */
-SPIPE_API float2 spipe_priv_quantise_line(float lo, float hi) {
+SPIPE_PRIV_LOCAL float2 spipe_priv_quantise_line(float lo, float hi) {
     const double scale = 255.0 / ((double)hi - lo);
     return make_float2((float)scale, (float)(-lo * scale));
 }
@@ -1636,7 +1642,7 @@ static __global__ void spipe_quantise_kernel(unsigned char *out, const float *in
                    [=](float x) { return spipe_priv_to_u8(fmaf(x, line.x, line.y)); });
 }
 
-SPIPE_API cudaError_t spipe_quantise_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_quantise_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_quantise_t *p = (const spipe_quantise_t *)user;
     if (p->lo == p->hi) return cudaErrorInvalidValue;
     return spipe_priv_launch_spread(
@@ -1644,8 +1650,8 @@ SPIPE_API cudaError_t spipe_quantise_stage(const spipe_chunk_t *chunk, void *use
         SPIPE_BUF(chunk, p->in, const float), spipe_priv_quantise_line(p->lo, p->hi), chunk->count);
 }
 
-SPIPE_API void spipe_quantise_cpu(unsigned char *out, const float *in, float lo, float hi,
-                                  size_t count) {
+SPIPE_PRIV_LOCAL void spipe_quantise_cpu(unsigned char *out, const float *in, float lo, float hi,
+                                         size_t count) {
     const float2 line = spipe_priv_quantise_line(lo, hi);
     for (size_t i = 0; i < count; i++) out[i] = spipe_priv_to_u8_cpu(fmaf(in[i], line.x, line.y));
 }
@@ -1663,7 +1669,7 @@ typedef struct spipe_summary {
 
 /*  spipe_summary_init -- the summary of no elements, which the resident buffer must hold before the
     run. */
-SPIPE_API spipe_summary_t spipe_summary_init(void) {
+SPIPE_PRIV_LOCAL spipe_summary_t spipe_summary_init(void) {
     spipe_summary_t s;
     s.sum = 0.0;
     s.count = 0;
@@ -1739,7 +1745,7 @@ static __global__ void spipe_reduce_kernel(spipe_summary_t *out, const float *in
     if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(&out->count, (unsigned long long)count);
 }
 
-SPIPE_API cudaError_t spipe_reduce_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_reduce_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_reduce_t *p = (const spipe_reduce_t *)user;
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_reduce_kernel,
@@ -1748,7 +1754,7 @@ SPIPE_API cudaError_t spipe_reduce_stage(const spipe_chunk_t *chunk, void *user)
                         SPIPE_BUF(chunk, p->in, const float), chunk->count);
 }
 
-SPIPE_API void spipe_reduce_cpu(spipe_summary_t *summary, const float *in, size_t count) {
+SPIPE_PRIV_LOCAL void spipe_reduce_cpu(spipe_summary_t *summary, const float *in, size_t count) {
     for (size_t i = 0; i < count; i++) {
         summary->sum += (double)in[i];
         if (in[i] < summary->min) summary->min = in[i];
@@ -2084,7 +2090,7 @@ static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, sizeof(T) == 8 ? 2 
 
 /* Each launch scans as many tiles as the state has entries for, which is up to 1 GiB. */
 template <typename T>
-SPIPE_API cudaError_t spipe_priv_scan(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_scan(const spipe_chunk_t *chunk, void *user) {
     const spipe_scan_t *p = (const spipe_scan_t *)user;
     const size_t tile = spipe_priv_tile_t<T>::TILE;
     const size_t most = SPIPE_SCAN_MAX_TILES * tile;
@@ -2099,20 +2105,21 @@ SPIPE_API cudaError_t spipe_priv_scan(const spipe_chunk_t *chunk, void *user) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_scan_f32_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_scan_f32_stage(const spipe_chunk_t *chunk, void *user) {
     return spipe_priv_scan<float>(chunk, user);
 }
 
-SPIPE_API cudaError_t spipe_scan_u32_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_scan_u32_stage(const spipe_chunk_t *chunk, void *user) {
     return spipe_priv_scan<uint32_t>(chunk, user);
 }
 
-SPIPE_API cudaError_t spipe_scan_u64_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_scan_u64_stage(const spipe_chunk_t *chunk, void *user) {
     return spipe_priv_scan<uint64_t>(chunk, user);
 }
 
 /* The twins take the sum of everything before the array and return the sum up to its end. */
-SPIPE_API double spipe_scan_f32_cpu(float *out, const float *in, double carry, size_t count) {
+SPIPE_PRIV_LOCAL double spipe_scan_f32_cpu(float *out, const float *in, double carry,
+                                           size_t count) {
     for (size_t i = 0; i < count; i++) {
         carry += (double)in[i];
         out[i] = (float)carry;
@@ -2120,8 +2127,8 @@ SPIPE_API double spipe_scan_f32_cpu(float *out, const float *in, double carry, s
     return carry;
 }
 
-SPIPE_API uint32_t spipe_scan_u32_cpu(uint32_t *out, const uint32_t *in, uint32_t carry,
-                                      size_t count) {
+SPIPE_PRIV_LOCAL uint32_t spipe_scan_u32_cpu(uint32_t *out, const uint32_t *in, uint32_t carry,
+                                             size_t count) {
     for (size_t i = 0; i < count; i++) {
         carry += in[i];
         out[i] = carry;
@@ -2129,8 +2136,8 @@ SPIPE_API uint32_t spipe_scan_u32_cpu(uint32_t *out, const uint32_t *in, uint32_
     return carry;
 }
 
-SPIPE_API uint64_t spipe_scan_u64_cpu(uint64_t *out, const uint64_t *in, uint64_t carry,
-                                      size_t count) {
+SPIPE_PRIV_LOCAL uint64_t spipe_scan_u64_cpu(uint64_t *out, const uint64_t *in, uint64_t carry,
+                                             size_t count) {
     for (size_t i = 0; i < count; i++) {
         carry += in[i];
         out[i] = carry;
@@ -2208,7 +2215,7 @@ static __global__ void spipe_threshold_kernel(uint32_t *out, uint32_t *counts, c
     }
 }
 
-SPIPE_API cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_threshold_t *p = (const spipe_threshold_t *)user;
     if (p->width == 0 || p->width > UINT32_MAX) return cudaErrorInvalidValue;
     if (p->out >= 0 && (p->keep == 0 || p->keep > p->width)) return cudaErrorInvalidValue;
@@ -2224,8 +2231,8 @@ SPIPE_API cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *us
 }
 
 /* out and counts may be NULL. */
-SPIPE_API void spipe_threshold_cpu(uint32_t *out, uint32_t *counts, const float *in,
-                                   const spipe_threshold_t *p, size_t rows) {
+SPIPE_PRIV_LOCAL void spipe_threshold_cpu(uint32_t *out, uint32_t *counts, const float *in,
+                                          const spipe_threshold_t *p, size_t rows) {
     for (size_t i = 0; i < rows; i++) {
         uint32_t found = 0;
         for (size_t k = 0; out != NULL && k < p->keep; k++) out[i * p->keep + k] = SPIPE_NO_INDEX;
@@ -2338,7 +2345,7 @@ static __global__ void spipe_topk_kernel(uint32_t *out, const float *in, size_t 
     }
 }
 
-SPIPE_API cudaError_t spipe_topk_stage(const spipe_chunk_t *chunk, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_topk_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_topk_t *p = (const spipe_topk_t *)user;
     if (p->width == 0 || p->width > UINT32_MAX) return cudaErrorInvalidValue;
     if (p->k == 0 || p->k > SPIPE_TOPK_MAX) return cudaErrorInvalidValue;
@@ -2350,8 +2357,8 @@ SPIPE_API cudaError_t spipe_topk_stage(const spipe_chunk_t *chunk, void *user) {
 }
 
 /* Inserts each score into the sorted list of the best so far, behind those that are not worse. */
-SPIPE_API void spipe_topk_cpu(uint32_t *out, const float *in, size_t width, unsigned k,
-                              size_t rows) {
+SPIPE_PRIV_LOCAL void spipe_topk_cpu(uint32_t *out, const float *in, size_t width, unsigned k,
+                                     size_t rows) {
     for (size_t i = 0; i < rows; i++) {
         const float *row = in + i * width;
         uint32_t *best = out + i * k;

@@ -67,15 +67,15 @@ static int y4m_read_header(video_t *v) {
 
 /* The source: one frame a call, and the library asks until a chunk is full. A frame that is cut
    short ends the stream as well, so those before it still come out. */
-static cudaError_t y4m_read(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t y4m_read(spipe_part_t *part, void *user) {
     video_t *v = (video_t *)user;
     const char *why = "the stream ends inside it";
     char line[512] = "";
-    *count = 0;
-    if (max_count == 0 || (!fgets(line, sizeof line, v->in) && feof(v->in))) return cudaSuccess;
-    *count = strncmp(line, "FRAME", 5) == 0 && strchr(line, '\n') &&
-             fread(dst, 1, v->layout.at[3], v->in) == v->layout.at[3];
-    if (*count == 1) {
+    part->count = 0;
+    if (!fgets(line, sizeof line, v->in) && feof(v->in)) return cudaSuccess;
+    part->count = strncmp(line, "FRAME", 5) == 0 && strchr(line, '\n') &&
+                  fread(part->data, 1, v->layout.at[3], v->in) == v->layout.at[3];
+    if (part->count == 1) {
         ++v->num_read;
         return cudaSuccess;
     }
@@ -87,11 +87,10 @@ static cudaError_t y4m_read(void *dst, size_t max_count, size_t *count, void *us
 }
 
 /* The sink. A reader that has gone away is an error here like any other (SIGPIPE is ignored). */
-static cudaError_t y4m_write(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t y4m_write(const spipe_part_t *part, void *user) {
     video_t *v = (video_t *)user;
-    (void)first;
-    for (size_t i = 0; i < count; ++i) {
-        const char *frame = (const char *)src + i * v->layout.at[3];
+    for (size_t i = 0; i < part->count; ++i) {
+        const char *frame = (const char *)part->data + i * v->layout.at[3];
         if (fputs("FRAME\n", v->out) == EOF ||
             fwrite(frame, 1, v->layout.at[3], v->out) != v->layout.at[3]) {
             v->write_error = errno;

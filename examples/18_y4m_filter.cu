@@ -31,8 +31,8 @@ static int filter_video(video_t *v, const char *name) {
     spipe_report_t report;
     spipe_desc_t d = spipe_desc_default(); /* no count: until the source ends; for live video, */
     const int num_steps = filter_make(f, name, &v->layout); /* d.chunk = 1: no frame waits */
-    spipe_add_source(&d, y4m_read, v, v->layout.at[3]);
-    spipe_add_sink(&d, y4m_write, v, v->layout.at[3]);
+    spipe_add_source(&d, y4m_read, v, v->layout.at[3], SPIPE_IN_ORDER);
+    spipe_add_sink(&d, y4m_write, v, v->layout.at[3], SPIPE_IN_ORDER);
     if (num_steps == 2) spipe_add_temp(&d, v->layout.at[3] * sizeof(unsigned));
     spipe_add_stage(&d, num_steps == 2 ? "down" : name, filter_stage, &f[0]);
     if (num_steps == 2) spipe_add_stage(&d, "across", filter_stage, &f[1]);
@@ -50,7 +50,7 @@ static size_t count_wrong(const char *name, const char *sizes) {
     static unsigned once[LARGEST], x = 1;
     video_t v, back;
     filter_t f[2];
-    size_t n, i, count, wrong = 0;
+    size_t n, i, wrong = 0;
     memset(&v, 0, sizeof v);
     if (!(v.in = tmpfile()) || !(v.out = tmpfile())) return 1;
     fprintf(v.in, "YUV4MPEG2 %s F25:1\n", sizes);
@@ -62,14 +62,16 @@ static size_t count_wrong(const char *name, const char *sizes) {
     back = v;
     back.out = v.in;
     fseek(v.in, 0, SEEK_CUR); /* from reading to writing */
-    if (y4m_write(frames, 5, 0, &back) != cudaSuccess) return 1;
+    const spipe_part_t all = {frames, 0, 5};
+    if (y4m_write(&all, &back) != cudaSuccess) return 1;
     fseek(v.in, (long)strlen(v.header), SEEK_SET);
     wrong += filter_video(&v, name) != 0;
     back.in = v.out;
     rewind(v.out);
     wrong += y4m_read_header(&back) != 0 || strcmp(v.header, back.header) != 0;
     for (n = 0; n < 5; ++n) {
-        wrong += y4m_read(got, 1, &count, &back) != cudaSuccess || count != 1;
+        spipe_part_t frame = {got, n, 1};
+        wrong += y4m_read(&frame, &back) != cudaSuccess || frame.count != 1;
         for (i = 0; i < bytes; ++i) once[i] = filter_at(f[0], frames + n * bytes, i);
         for (i = 0; i < bytes; ++i)
             wrong += got[i] != (num_steps == 2 ? filter_at(f[1], once, i) : once[i]);

@@ -33,17 +33,17 @@ typedef struct server {
     spipe_resources_t *resources; /* NULL = none */
 } server_t;
 
-static cudaError_t fetch(void *dst, size_t first, size_t count, void *user) {
-    const request_t *batch = (const request_t *)user + first;
-    for (size_t i = 0; i < count; ++i)
-        memcpy((float *)dst + i * ROW, batch[i].question, ROW * sizeof(float));
+static cudaError_t fetch(spipe_part_t *part, void *user) {
+    const request_t *batch = (const request_t *)user + part->first;
+    for (size_t i = 0; i < part->count; ++i)
+        memcpy((float *)part->data + i * ROW, batch[i].question, ROW * sizeof(float));
     return cudaSuccess;
 }
 
-static cudaError_t hand_back(const void *src, size_t first, size_t count, void *user) {
-    request_t *batch = (request_t *)user + first;
-    for (size_t i = 0; i < count; ++i) {
-        memcpy(batch[i].reply, (const float *)src + i * ROW, ROW * sizeof(float));
+static cudaError_t hand_back(const spipe_part_t *part, void *user) {
+    request_t *batch = (request_t *)user + part->first;
+    for (size_t i = 0; i < part->count; ++i) {
+        memcpy(batch[i].reply, (const float *)part->data + i * ROW, ROW * sizeof(float));
         clients_note_time(&batch[i].answered_ns);
     }
     return cudaSuccess;
@@ -70,8 +70,8 @@ static void run_batch(server_t *s, request_t *batch, size_t count) {
     spipe_desc_t d = spipe_desc_default();
     d.count = count;
     d.resources = s->resources;
-    spipe_add_source_at(&d, fetch, batch, ROW * sizeof(float));
-    spipe_add_sink_at(&d, hand_back, batch, ROW * sizeof(float));
+    spipe_add_source(&d, fetch, batch, ROW * sizeof(float), SPIPE_ANY_ORDER);
+    spipe_add_sink(&d, hand_back, batch, ROW * sizeof(float), SPIPE_ANY_ORDER);
     spipe_add_stage(&d, "answer", answer_stage, NULL);
     SPIPE_CHECK_RUN(&d, &report);
     const std::lock_guard<std::mutex> hold(s->lock);

@@ -47,26 +47,29 @@ static int complain_in_words(const char *words) {
 }
 
 /* Buffer 1: how many bytes of each block are data: all, except in the last block of a file. */
-static cudaError_t lengths_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t lengths_at(spipe_part_t *part, void *user) {
     const job_t *j = (const job_t *)user;
+    uint32_t *lengths = (uint32_t *)part->data;
     size_t i;
-    for (i = 0; i < count; ++i) {
-        const size_t left = j->in.bytes - (first + i) * j->block;
-        ((uint32_t *)dst)[i] = (uint32_t)(left < j->block ? left : j->block);
+    for (i = 0; i < part->count; ++i) {
+        const size_t left = j->in.bytes - (part->first + i) * j->block;
+        lengths[i] = (uint32_t)(left < j->block ? left : j->block);
     }
     return cudaSuccess;
 }
 
 /* The same for standard input, which was just read for the same blocks. */
-static cudaError_t give_lengths(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t give_lengths(spipe_part_t *part, void *user) {
     job_t *j = (job_t *)user;
     const size_t there = (j->in.bytes + j->block - 1) / j->block - j->lengths_given;
-    *count = there < max_count ? there : max_count;
-    j->lengths_given += *count;
-    return lengths_at(dst, j->lengths_given - *count, *count, user);
+    if (part->count > there) part->count = there;
+    j->lengths_given += part->count;
+    return lengths_at(part, user);
 }
 
-static cudaError_t take_entropies(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take_entropies(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     const float *h = (const float *)src;
     job_t *j = (job_t *)user;
     size_t i;
@@ -199,10 +202,8 @@ static int close_map(job_t *j) {
     return e == cudaSuccess ? 0 : complain_in_words(failure.message);
 }
 
-static cudaError_t drop_pixels(const void *src, size_t first, size_t count, void *user) {
-    (void)src;
-    (void)first;
-    (void)count;
+static cudaError_t drop_pixels(const spipe_part_t *part, void *user) {
+    (void)part;
     (void)user;
     return cudaSuccess;
 }
@@ -214,16 +215,16 @@ static int run(job_t *j) {
     spipe_report_t report;
     spipe_add_file_input(&d, &j->in, j->block);
     if (j->in.way == SPIPE_FILE_ORDERED)
-        spipe_add_source(&d, give_lengths, j, sizeof(uint32_t));
+        spipe_add_source(&d, give_lengths, j, sizeof(uint32_t), SPIPE_IN_ORDER);
     else
-        spipe_add_source_at(&d, lengths_at, j, sizeof(uint32_t));
+        spipe_add_source(&d, lengths_at, j, sizeof(uint32_t), SPIPE_ANY_ORDER);
     spipe_add_temp(&d, 256 * sizeof(uint32_t));
-    spipe_add_sink(&d, take_entropies, j, sizeof(float));
+    spipe_add_sink(&d, take_entropies, j, sizeof(float), SPIPE_IN_ORDER);
     spipe_add_resident(&d, j->counts, sizeof j->counts, SPIPE_DOWNLOAD);
     if (j->out_name)
         spipe_add_file_output(&d, &j->map, 1);
     else
-        spipe_add_sink_at(&d, drop_pixels, NULL, 1);
+        spipe_add_sink(&d, drop_pixels, NULL, 1, SPIPE_ANY_ORDER);
     spipe_add_stage(&d, "histogram", spipe_histogram_stage, &bytes);
     spipe_add_stage(&d, "entropy", spipe_entropy_stage, &bytes);
     spipe_add_stage(&d, "quantise", spipe_quantise_stage, &quantise);

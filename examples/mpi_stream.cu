@@ -73,25 +73,25 @@ static cudaError_t mpi_did(part_t *p, int e, const char *what) {
     return cudaErrorOperatingSystem;
 }
 
-static cudaError_t read_part(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t read_part(spipe_part_t *part, void *user) {
     part_t *p = (part_t *)user;
-    const MPI_Offset left = p->first + p->count - p->at;
-    const MPI_Offset most = left < (MPI_Offset)max_count ? left : (MPI_Offset)max_count;
+    const MPI_Offset left = p->first + p->count - p->at, room = (MPI_Offset)part->count;
+    const MPI_Offset most = left < room ? left : room;
     MPI_Status status;
     int n = 0;
-    *count = 0;
+    part->count = 0;
     if (most == 0) return cudaSuccess;
     SPIPE_TRY(mpi_did(p,
-                      MPI_File_read_at(p->in, p->at, dst, most < INT_MAX ? (int)most : INT_MAX,
-                                       MPI_BYTE, &status),
+                      MPI_File_read_at(p->in, p->at, part->data,
+                                       most < INT_MAX ? (int)most : INT_MAX, MPI_BYTE, &status),
                       "reading"));
     SPIPE_TRY(mpi_did(p, MPI_Get_count(&status, MPI_BYTE, &n), "reading"));
     p->at += n;
-    *count = (size_t)n; /* 0 too early: the file became shorter, and the run says so */
+    part->count = (size_t)n; /* 0 too early: the file became shorter, and the run says so */
     return cudaSuccess;
 }
 
-static cudaError_t write_part(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t write_part(const spipe_part_t *part, void *user) {
     part_t *p = (part_t *)user;
     MPI_Status status;
     if (++p->calls > 1 && p->rank == p->die) abort();
@@ -99,10 +99,10 @@ static cudaError_t write_part(const void *src, size_t count, size_t first, void 
         snprintf(p->why, sizeof p->why, "told to fail");
         return cudaErrorOperatingSystem;
     }
-    return mpi_did(
-        p,
-        MPI_File_write_at(p->out, p->first + (MPI_Offset)first, src, (int)count, MPI_BYTE, &status),
-        "writing");
+    return mpi_did(p,
+                   MPI_File_write_at(p->out, p->first + (MPI_Offset)part->first, part->data,
+                                     (int)part->count, MPI_BYTE, &status),
+                   "writing");
 }
 
 /* Shares out whole chunks by weight, in the order of the ranks; some may get none. */
@@ -130,8 +130,8 @@ static cudaError_t stream_part(part_t *p, const options_t *o, int threaded,
     d.count = (size_t)p->count;
     d.chunk = o->chunk;
     if (!threaded) d.threads = 0;
-    spipe_add_source(&d, read_part, p, 1);
-    spipe_add_sink(&d, write_part, p, 1);
+    spipe_add_source(&d, read_part, p, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, write_part, p, 1, SPIPE_IN_ORDER);
     spipe_add_resident(&d, counts, 256 * sizeof *counts, SPIPE_DOWNLOAD);
     spipe_add_stage(&d, "scramble", scramble_stage, NULL);
     return spipe_run(&d, r);

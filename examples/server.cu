@@ -50,18 +50,19 @@ typedef struct server {
 /* ---- Batches: the rows of the requests that wait together ------------------------------------ */
 typedef std::vector<job_t *> batch_t;
 
-static cudaError_t fetch(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t fetch(spipe_part_t *part, void *user) {
     const batch_t *batch = (const batch_t *)user;
-    for (size_t i = 0; i < count; ++i)
-        memcpy((float *)dst + i * ROW, (*batch)[first + i]->question, ROW * sizeof(float));
+    for (size_t i = 0; i < part->count; ++i)
+        memcpy((float *)part->data + i * ROW, (*batch)[part->first + i]->question,
+               ROW * sizeof(float));
     return cudaSuccess;
 }
 
-static cudaError_t hand_back(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t hand_back(const spipe_part_t *part, void *user) {
     const batch_t *batch = (const batch_t *)user;
-    for (size_t i = 0; i < count; ++i) {
-        job_t *r = (*batch)[first + i];
-        memcpy(r->reply, (const float *)src + i * ROW, ROW * sizeof(float));
+    for (size_t i = 0; i < part->count; ++i) {
+        job_t *r = (*batch)[part->first + i];
+        memcpy(r->reply, (const float *)part->data + i * ROW, ROW * sizeof(float));
         clients_note_time(&r->answered_ns);
     }
     return cudaSuccess;
@@ -100,8 +101,8 @@ static void work(server_t *s, size_t who) {
         d.count = batch.size();
         d.resources = s->resources;
         d.priority = SPIPE_PRIORITY_HIGH;
-        spipe_add_source_at(&d, fetch, &batch, ROW * sizeof(float));
-        spipe_add_sink_at(&d, hand_back, &batch, ROW * sizeof(float));
+        spipe_add_source(&d, fetch, &batch, ROW * sizeof(float), SPIPE_ANY_ORDER);
+        spipe_add_sink(&d, hand_back, &batch, ROW * sizeof(float), SPIPE_ANY_ORDER);
         spipe_add_stage(&d, "answer", answer_stage, NULL);
         SPIPE_CHECK_RUN(&d, &report);
         batch.clear();

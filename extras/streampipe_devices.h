@@ -120,6 +120,7 @@ SPIPE_API_RESULT cudaError_t spipe_devices_resources_create(spipe_resources_t **
 /* ============================================================================================
    >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
+#if SPIPE_PRIV_CODE
 
 struct spipe_priv_team;
 
@@ -231,7 +232,7 @@ typedef struct spipe_priv_team {
 } spipe_priv_team_t;
 
 /* Appends a chunk; 0 = no memory. */
-SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
+SPIPE_PRIV_LOCAL int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
     if (l->num == l->capacity) {
         const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 256;
         size_t *more = (size_t *)realloc((void *)l->at, capacity * sizeof *more);
@@ -244,7 +245,8 @@ SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
 }
 
 /* Keeps the first failure; under the lock. */
-SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_fail(spipe_priv_team_t *t, int device,
+                                           const spipe_failure_t *f) {
     if (t->outcome.failure.error != cudaSuccess) return;
     t->outcome.failure = *f;
     (void)snprintf(t->outcome.failure.message, sizeof t->outcome.failure.message,
@@ -253,7 +255,8 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
 }
 
 /* The run fails: no GPU gets another chunk. Under the lock. */
-SPIPE_API void spipe_priv_team_over(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_over(spipe_priv_team_t *t, int device,
+                                           const spipe_failure_t *f) {
     spipe_priv_team_fail(t, device, f);
     t->ending.closed = 1;
     t->ending.over = 1;
@@ -262,7 +265,7 @@ SPIPE_API void spipe_priv_team_over(spipe_priv_team_t *t, int device, const spip
 
 /* ---- 1 devices: which GPU does which chunk -------------------------------------------------- */
 /* The next chunk for a member, or SPIPE_AUTO. Under the lock. */
-SPIPE_API size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     spipe_failure_t f;
     if (m->closed || t->ending.closed || t->chunks.next >= t->chunks.num) return SPIPE_AUTO;
     if (spipe_priv_list_add(&m->chunks, t->chunks.next)) return t->chunks.next++;
@@ -273,8 +276,8 @@ SPIPE_API size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_member_t 
 
 /* The sources were read for a member's newest chunk, or were not. A chunk beyond the end is none.
    Under the lock. */
-SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                            spipe_priv_reading_t outcome) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                                   spipe_priv_reading_t outcome) {
     spipe_priv_pipeline_t *p = m->p;
     const size_t chunk = m->chunks.at[m->chunks.num - 1];
     const int read = outcome == SPIPE_PRIV_READ_OK;
@@ -292,7 +295,7 @@ SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_mem
 
 /* Called by a member's pipeline one after the other: the number of its next chunk, or
    SPIPE_AUTO. Where there are sources, only one GPU at a time reads them. */
-SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     size_t chunk;
@@ -310,7 +313,8 @@ SPIPE_API size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
 }
 
 /* Called by a member's pipeline when it has read the sources for that chunk, or has given up. */
-SPIPE_API void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p,
+                                                 spipe_priv_reading_t outcome) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     if (!m->reading) return;
@@ -323,24 +327,22 @@ SPIPE_API void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, spipe_priv_r
 }
 
 /* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
-/* A source for one GPU, one at a time: what it throws passes here. */
-SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
-                                             void *user) {
+/* A source in order for one GPU, one at a time: what it throws passes here. */
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_source(spipe_part_t *elements, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[part->number];
-    return b->source(dst, max_count, count, b->user);
+    return b->source(elements, b->user);
 }
 
 /* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
    the turn cannot come, because no GPU has the chunk whose turn it is. As long as a GPU has it, the
    others wait, even after the run has failed elsewhere: chunks before a failure are completed. */
-SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
-                                           void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_sink(const spipe_part_t *elements, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     size_t *turn = &t->in_turn.sunk[part->number];
-    const size_t chunk = first / t->chunks.elems;
+    const size_t chunk = elements->first / t->chunks.elems;
     cudaError_t e;
     int mine;
     spipe_priv_lock(t->sync);
@@ -349,7 +351,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     if (!mine) part->member->refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
-    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink(src, count, first, b->user),
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink(elements, b->user),
                     cudaErrorUnknown);
     spipe_priv_lock(t->sync);
     if (e == cudaSuccess) *turn = chunk + 1;
@@ -359,7 +361,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
 }
 
 /* Why a source or sink failed: asks the user's function. */
-SPIPE_API const char *spipe_priv_team_why(void *user) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_team_why(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[part->number];
     return b->why(b->user);
@@ -367,13 +369,14 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
 
 /* Whether a failure only says that a chunk could not be given to its sink (spipe_priv_team_sink).
    A stage may return the same error, so the chunk tells. Under the lock. */
-SPIPE_API int spipe_priv_is_interruption(const spipe_priv_member_t *m, const spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_interruption(const spipe_priv_member_t *m,
+                                                const spipe_failure_t *f) {
     return m->refused > 0 && f->stage < 0 && f->chunk == m->refused - 1;
 }
 
 /* Ends the waiting of a user's function when a GPU has failed. What this GPU failed of is the
    cause, and is noted first: the function that was told to stop may now fail on another GPU. */
-SPIPE_API void spipe_priv_team_stop(void *user) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_stop(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_member_t *m = part->member;
     spipe_priv_team_t *t = m->team;
@@ -391,40 +394,39 @@ SPIPE_API void spipe_priv_team_stop(void *user) {
 }
 
 /* Positioned sources and sinks for one GPU; all GPUs call the user's function as they come. */
-SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t count, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_source_at(spipe_part_t *elements, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->source_at(dst, first, count, b->user),
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->source(elements, b->user),
                     cudaErrorUnknown);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_t first,
-                                           size_t count, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_work(const spipe_part_t *elements, const void *tickets,
+                                                  void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e,
-                    b->work(dst, tickets, first, count, b->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->work(elements, tickets, b->user),
+                    cudaErrorUnknown);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, size_t count,
-                                              void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_sink_at(const spipe_part_t *elements, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink_at(src, first, count, b->user),
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink(elements, b->user),
                     cudaErrorUnknown);
     return e;
 }
 
 /* A host stage for one GPU; all GPUs call the user's function as they come. */
-SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_stage_desc_t *s = &t->d.stages[part->number];
@@ -435,7 +437,7 @@ SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *u
 
 /* The progress callback of each GPU: reports the progress of all to the user's callback, under the
    lock, so that it is called by one thread at a time. */
-SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) {
+SPIPE_PRIV_LOCAL int spipe_priv_team_progress(const spipe_progress_t *own, void *user) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)user;
     spipe_priv_team_t *t = m->team;
     spipe_progress_t all = *own;
@@ -457,7 +459,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
 
 /* ---- 1 devices: one GPU's thread ----------------------------------------------------------- */
 /* Adds a member's resident buffers to those merged so far. Under the lock. */
-SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     const spipe_devices_t *d = &t->d.devices;
     cudaError_t e;
     int i;
@@ -478,7 +480,7 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
 }
 
 /* Whether a chunk is not whole: a slot still has it. */
-SPIPE_API int spipe_priv_slot_has(const spipe_priv_pipeline_t *p, size_t chunk) {
+SPIPE_PRIV_LOCAL int spipe_priv_slot_has(const spipe_priv_pipeline_t *p, size_t chunk) {
     size_t k;
     for (k = 0; k < p->plan.depth; ++k) {
         const spipe_priv_slot_t *s = &p->memory.slots[k];
@@ -489,8 +491,8 @@ SPIPE_API int spipe_priv_slot_has(const spipe_priv_pipeline_t *p, size_t chunk) 
 
 /* Counts the chunks of a member that are whole, and notes the first that is not. With host work
    they are those that no slot has any more, else the first `completed`. Under the lock. */
-SPIPE_API void spipe_priv_member_count(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                       size_t completed) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_count(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                              size_t completed) {
     const int by_slots = m->p && m->p->route.host_work;
     size_t k;
     m->done = 0;
@@ -507,8 +509,8 @@ SPIPE_API void spipe_priv_member_count(spipe_priv_team_t *t, spipe_priv_member_t
 }
 
 /* A GPU has failed, was stopped, or could not give a chunk to its sink: the run fails. */
-SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
-                                        size_t completed) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
+                                               size_t completed) {
     spipe_priv_team_t *t = m->team;
     const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
     spipe_priv_lock(t->sync);
@@ -522,7 +524,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
 }
 
 /* A member has done all its chunks. */
-SPIPE_API void spipe_priv_member_ended(spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_ended(spipe_priv_member_t *m) {
     spipe_priv_team_t *t = m->team;
     cudaError_t e = cudaSuccess;
     spipe_failure_t f;
@@ -539,7 +541,7 @@ SPIPE_API void spipe_priv_member_ended(spipe_priv_member_t *m) {
 
 /* The last GPU to arrive takes the memory for all. If there is none, the whole run fails. Called,
    and returns, with the lock held. */
-SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
     cudaError_t e;
     int i;
     t->memory.taking = 1;
@@ -558,7 +560,8 @@ SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn tak
 /* Called when a GPU's part of the run knows what memory it wants from the resources. When all parts
    do, or have failed, the memory is taken for all of them or for none: two runs that each had some,
    and waited for what the other has, would wait for ever. */
-SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_priv_take_fn take) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p,
+                                                    spipe_priv_take_fn take) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     cudaError_t e;
@@ -580,7 +583,7 @@ SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_pri
 }
 
 /* Waits until all GPUs are set up, so that one that takes longer to set up gets its share too. */
-SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_begin(spipe_priv_member_t *m) {
     spipe_priv_team_t *t = m->team;
     spipe_priv_lock(t->sync);
     ++t->counts.ready;
@@ -594,7 +597,8 @@ SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m) {
 
 /* Keeps the first error of freeing. This GPU's results are complete and others may still be
    running, so the run continues and returns the error at its end. */
-SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError_t e, int ran) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError_t e,
+                                            int ran) {
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     spipe_priv_lock(t->sync);
@@ -606,13 +610,13 @@ SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError
 }
 
 /* Throws what a user's function threw on this GPU, else returns the run's result. */
-SPIPE_API cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError_t e) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_rethrow(&m->p->thrown);
     return e;
 }
 
 /* Creates a member's pipeline and runs it. */
-SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_run(spipe_priv_member_t *m) {
     spipe_failure_t failure;
     cudaError_t e = cudaErrorMemoryAllocation;
     spipe_priv_failure_clear(&failure);
@@ -645,7 +649,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
 }
 
 /* Runs a member on the calling thread, with its GPU as the current device. */
-SPIPE_API void spipe_priv_member_main(void *arg) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_main(void *arg) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)arg;
     int before = m->device;
     cudaError_t e;
@@ -665,7 +669,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
 }
 
 /* The same as a thread's function. */
-SPIPE_API void *spipe_priv_member_thread(void *arg) {
+SPIPE_PRIV_LOCAL void *spipe_priv_member_thread(void *arg) {
     spipe_priv_model_issuer();
     (void)spipe_priv_own_calls();
     spipe_priv_model_until(((spipe_priv_member_t *)arg)->team->outcome.called);
@@ -675,7 +679,7 @@ SPIPE_API void *spipe_priv_member_thread(void *arg) {
 
 /* ---- 1 devices: before and after ----------------------------------------------------------- */
 /* Refuses descriptions that several GPUs cannot run. */
-SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
     const spipe_desc_t *d = &t->d;
     cudaError_t e;
     int i;
@@ -724,7 +728,7 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
 
 /* If the user asked for arrays to be pinned, pins them once for all GPUs; those that cannot be
    pinned are staged. */
-SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_pin(spipe_priv_team_t *t) {
     int i;
     for (i = 0; i < t->d.num_buffers && t->d.staging == SPIPE_STAGING_REGISTER; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
@@ -740,7 +744,7 @@ SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
 
 /* Unpins them after all threads have ended. A failure is reported, because memory that stays pinned
    must not be freed. */
-SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_unpin(spipe_priv_team_t *t) {
     int i;
     for (i = 0; i < t->d.num_buffers; ++i) {
         cudaError_t e;
@@ -757,7 +761,7 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
 }
 
 /* Writes the plan's choices into the description of every GPU's pipeline. */
-SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
     const size_t staging = fill > drain ? fill : drain, host = plan->host_threads;
     t->d.chunk = plan->chunk;
@@ -769,8 +773,8 @@ SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_
 
 /* With resources: limits the plan to the least memory of any of the GPUs, and sets the number of
    runs beside it. The request is that of the first GPU. */
-SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_request_t *r,
-                                             spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_request_t *r,
+                                                    spipe_failure_t *f) {
     size_t device = SIZE_MAX, pinned = SIZE_MAX, runs = 0;
     int i, k;
     for (i = t->num - 1; i >= 0; --i) {
@@ -792,7 +796,7 @@ SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_re
 
 /* Plans for all GPUs at once, as for one pipeline with half of a GPU's share of the elements: that
    gives more chunks, so that the GPUs end at about the same time. */
-SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
     const size_t n = (size_t)t->num;
     spipe_priv_hooks_t shared;
     spipe_priv_request_t r;
@@ -823,7 +827,8 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
 
 /* Makes a member's description from the user's: sources, sinks, host stages, progress and
    downloaded resident buffers are replaced by the team's. */
-SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t,
+                                                        spipe_priv_member_t *m) {
     int i;
     m->desc = t->d;
     m->desc.timeline = NULL; /* only one run at a time may fill it */
@@ -844,13 +849,12 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     }
     for (i = 0; i < t->d.num_buffers; ++i) {
         spipe_buffer_desc_t *b = &m->desc.buffers[i];
+        const int in_order = spipe_priv_kind(b->kind)->in_order;
         m->parts[i].member = m;
         m->parts[i].number = i;
-        if (b->source) b->source = spipe_priv_team_source;
+        if (b->source) b->source = in_order ? spipe_priv_team_source : spipe_priv_team_source_at;
+        if (b->sink) b->sink = in_order ? spipe_priv_team_sink : spipe_priv_team_sink_at;
         if (b->work) b->work = spipe_priv_team_work;
-        if (b->sink) b->sink = spipe_priv_team_sink;
-        if (b->source_at) b->source_at = spipe_priv_team_source_at;
-        if (b->sink_at) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
         if (b->stop) b->stop = spipe_priv_team_stop;
         b->on_run = NULL; /* the run is the team's */
@@ -865,7 +869,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
 }
 
 /* Makes all members' descriptions. */
-SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     const size_t count = t->d.count;
     int i, k;
     for (i = 0; i < t->d.num_buffers; ++i) {
@@ -884,13 +888,13 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
 }
 
 /* Starts a member's thread, or borrows one from the resources; NULL: there is none. */
-SPIPE_API void *spipe_priv_member_start(spipe_priv_member_t *m) {
+SPIPE_PRIV_LOCAL void *spipe_priv_member_start(spipe_priv_member_t *m) {
     spipe_resources_t *r = m->resources;
     if (!r) return spipe_priv_thread_start(spipe_priv_member_thread, m);
     return r->shared.provider->start_thread(r, spipe_priv_member_thread, m);
 }
 
-SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
+SPIPE_PRIV_LOCAL void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
     spipe_resources_t *r = m->resources;
     if (thread && r) r->shared.provider->join_thread(r, thread);
     if (thread && !r) spipe_priv_thread_join(thread);
@@ -898,7 +902,7 @@ SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
 
 /* Runs every member on a thread of its own; if no thread can be started, the first member on the
    calling thread. */
-SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_run(spipe_priv_team_t *t) {
     const int cancels = spipe_priv_hold_off_cancel();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
@@ -927,7 +931,8 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
 }
 
 /* Combines the members' reports; lost: 1 = the run failed. */
-SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_report(const spipe_priv_team_t *t, int lost,
+                                             spipe_report_t *r) {
     int i;
     int k = 0; /* the first member that was set up */
     for (i = t->num - 1; i >= 0; --i) k = t->members[i].report.depth > 0 ? i : k;
@@ -975,7 +980,7 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
 }
 
 /* Frees the team. */
-SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_free(spipe_priv_team_t *t) {
     int i, k;
     spipe_priv_team_unpin(t); /* if the run did not begin */
     for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
@@ -988,7 +993,7 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
 }
 
 /* After all threads have ended: writes the results and the report. */
-SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
     const int lost = t->ending.over || t->chunks.next < t->chunks.num;
     cudaError_t e = lost ? t->outcome.failure.error : cudaSuccess;
     int i;
@@ -1012,8 +1017,8 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
 }
 
 /* A run with one GPU: an ordinary run on it. */
-SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r,
-                                             spipe_priv_visit_t *visit) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device,
+                                                    spipe_report_t *r, spipe_priv_visit_t *visit) {
     spipe_desc_t own = *d;
     int before = device;
     cudaError_t e = cudaGetDevice(&before);
@@ -1042,7 +1047,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
 }
 
 /* A run with several GPUs: check, plan, run, report. */
-SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
     int before = 0;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_team_check(t, &r->failure));
@@ -1072,7 +1077,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
 
 /* What a run on one GPU does at its beginning for the default stream of its own device, this does
    for that of the caller, whose work may write an array that all GPUs read. */
-SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaError_t e;
     int i, reached = 0;
@@ -1093,8 +1098,8 @@ SPIPE_API cudaError_t spipe_priv_team_follow_default(const spipe_desc_t *d) {
 }
 
 /* spipe_run calls this for a description with devices. */
-SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report,
-                                             spipe_priv_visit_t *visit) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report,
+                                                    spipe_priv_visit_t *visit) {
     spipe_priv_team_t *t;
     spipe_report_t own, *r;
     cudaError_t e;
@@ -1134,7 +1139,7 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
 }
 
 /* Makes spipe_run use the GPUs of d. */
-SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
+SPIPE_PRIV_LOCAL const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
     static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL, NULL, NULL};
     return &hooks;
 }
@@ -1175,7 +1180,7 @@ typedef struct spipe_priv_making {
     int device;
 } spipe_priv_making_t;
 
-SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_make_resources(spipe_priv_making_t *m) {
     m->error = cudaSetDevice(m->device);
     if (m->error != cudaSuccess) {
         (void)cudaGetLastError();
@@ -1186,7 +1191,7 @@ SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
     m->error = spipe_resources_create(&m->made, m->limits, &m->failure);
 }
 
-SPIPE_API void *spipe_priv_making_thread(void *arg) {
+SPIPE_PRIV_LOCAL void *spipe_priv_making_thread(void *arg) {
     spipe_priv_making_t *m = (spipe_priv_making_t *)arg;
     (void)spipe_priv_own_calls();
     spipe_priv_make_resources(m);
@@ -1194,7 +1199,7 @@ SPIPE_API void *spipe_priv_making_thread(void *arg) {
 }
 
 /* Joins them into a ring with the lock of the first one. No run uses them yet. */
-SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resources_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_join_resources(spipe_resources_t *first, spipe_resources_t *r) {
     spipe_priv_sync_destroy(r->lending.sync);
     r->lending.sync = first->lending.sync;
     r->others = first->others;
@@ -1202,7 +1207,7 @@ SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resourc
 }
 
 /* Returns cudaSuccess if every device of the list exists and is listed once. */
-SPIPE_API cudaError_t spipe_priv_check_list(const int *list, int num, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_check_list(const int *list, int num, spipe_failure_t *f) {
     cudaError_t e;
     int i, k, there = 0;
     SPIPE_PRIV_REFUSE_IF(num < 1 || num > SPIPE_MAX_DEVICES,
@@ -1225,8 +1230,8 @@ SPIPE_API cudaError_t spipe_priv_check_list(const int *list, int num, spipe_fail
 }
 
 /* Makes the resources of each device, at the same time. */
-SPIPE_API void spipe_priv_make_all(spipe_priv_making_t *all, const int *list, int num,
-                                   const spipe_resources_limits_t *limits) {
+SPIPE_PRIV_LOCAL void spipe_priv_make_all(spipe_priv_making_t *all, const int *list, int num,
+                                          const spipe_resources_limits_t *limits) {
     void *threads[SPIPE_MAX_DEVICES];
     int i, before = 0;
     (void)cudaGetDevice(&before);
@@ -1287,6 +1292,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
     return e;
 }
 
+#endif /* SPIPE_PRIV_CODE */
 #endif /* STREAMPIPE_DEVICES_H */
 
 /*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

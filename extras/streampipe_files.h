@@ -85,6 +85,9 @@ END EXAMPLE
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#if !defined(SPIPE_NO_THREADS)
+#include <pthread.h>
+#endif
 #if !defined(_WIN32)
 #include <poll.h>
 #endif
@@ -274,6 +277,7 @@ SPIPE_API void spipe_file_close(spipe_file_t *file);
 /* ============================================================================================
    >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
+#if SPIPE_PRIV_CODE
 
 /* ---- 1 files: the system ------------------------------------------------------------------- */
 enum {
@@ -295,7 +299,7 @@ enum {
 #endif
 
 /* Limits the bytes of one call. */
-SPIPE_API size_t spipe_priv_file_most(size_t n) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_file_most(size_t n) {
     const size_t most = SPIPE_PRIV_FILE_MOST;
     return n < most ? n : most;
 }
@@ -308,16 +312,19 @@ SPIPE_API size_t spipe_priv_file_most(size_t n) {
 extern int ftruncate(int fd, off_t length);
 #endif
 #if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
-SPIPE_API long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t n, size_t at) {
+SPIPE_PRIV_LOCAL long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t n,
+                                              size_t at) {
     (void)f;
     return (long long)pread(fd, to, n, (off_t)at);
 }
 
-SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_t n, size_t at) {
+SPIPE_PRIV_LOCAL long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_t n,
+                                               size_t at) {
     return (long long)pwrite(f->fd, from, n, (off_t)at);
 }
 #else
-SPIPE_API long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t n, size_t at) {
+SPIPE_PRIV_LOCAL long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t n,
+                                              size_t at) {
     long long got = -1;
     spipe_priv_lock(f->sync);
     if (lseek(fd, (off_t)at, SEEK_SET) >= 0) got = (long long)read(fd, to, (unsigned)n);
@@ -325,7 +332,8 @@ SPIPE_API long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t
     return got;
 }
 
-SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_t n, size_t at) {
+SPIPE_PRIV_LOCAL long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_t n,
+                                               size_t at) {
     long long put = -1;
     spipe_priv_lock(f->sync);
     if (lseek(f->fd, (off_t)at, SEEK_SET) >= 0) put = (long long)write(f->fd, from, (unsigned)n);
@@ -341,7 +349,7 @@ SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_
 
 /* After a call that failed: 1 = call again, as it was interrupted, or would have had to wait on a
    descriptor that does not block, and need not any more. */
-SPIPE_API int spipe_priv_file_again(int fd, int writing) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_again(int fd, int writing) {
 #if !defined(_WIN32)
     struct pollfd ready;
     if (errno == EAGAIN) {
@@ -357,7 +365,7 @@ SPIPE_API int spipe_priv_file_again(int fd, int writing) {
 }
 
 /* Opens a file; a FIFO waits for its other end, which a signal may interrupt. */
-SPIPE_API int spipe_priv_file_open_fd(const char *path, int flags) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_open_fd(const char *path, int flags) {
     int fd;
     do fd = open(path, flags, 0666);
     while (fd < 0 && errno == EINTR);
@@ -365,7 +373,7 @@ SPIPE_API int spipe_priv_file_open_fd(const char *path, int flags) {
 }
 
 /* The calling thread's message; if it has none: with make, a new one, else NULL. */
-SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, int make) {
+SPIPE_PRIV_LOCAL spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, int make) {
     spipe_priv_file_words_t *w;
     spipe_priv_lock(f->sync);
 #if defined(SPIPE_NO_THREADS)
@@ -387,20 +395,20 @@ SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, in
 }
 
 /* Notes an error at a byte of the file. */
-SPIPE_API cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, size_t at,
-                                          const char *why) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, size_t at,
+                                                 const char *why) {
     spipe_priv_file_words_t *w = spipe_priv_file_own_words(f, 1);
     if (w) snprintf(w->text, sizeof w->text, "%s %.120s at byte %zu: %s", doing, f->path, at, why);
     return cudaErrorOperatingSystem;
 }
 
 /* Whether a file is open, and no copy of one. */
-SPIPE_API int spipe_priv_file_is_open(const spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_is_open(const spipe_file_t *f) {
     return f && f->self == f && f->sync && f->fd >= 0;
 }
 
 /* Why a file that was added is not there for a run; NULL = it is. */
-SPIPE_API const char *spipe_priv_file_gone(const spipe_file_t *f) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_gone(const spipe_file_t *f) {
     if (!spipe_priv_file_is_open(f)) {
         return "the file was closed before the run; close it after the last one";
     }
@@ -409,7 +417,7 @@ SPIPE_API const char *spipe_priv_file_gone(const spipe_file_t *f) {
 }
 
 /* The library calls it right after a call that failed, on the same thread. */
-SPIPE_API const char *spipe_priv_file_why(void *user) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_why(void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     const char *gone = spipe_priv_file_gone(f);
     const spipe_priv_file_words_t *w = gone ? NULL : spipe_priv_file_own_words(f, 0);
@@ -418,14 +426,14 @@ SPIPE_API const char *spipe_priv_file_why(void *user) {
 }
 
 /* Says how many bytes an input has, and how many are in its last element. */
-SPIPE_API void spipe_priv_file_tell(spipe_file_t *f, size_t bytes, size_t elem_bytes) {
+SPIPE_PRIV_LOCAL void spipe_priv_file_tell(spipe_file_t *f, size_t bytes, size_t elem_bytes) {
     f->bytes = f->said.bytes = bytes;
     f->last_bytes = bytes > 0 ? (bytes - 1) % elem_bytes + 1 : 0;
 }
 
 /* ---- 1 files: reading ---------------------------------------------------------------------- */
 /* Why there are no more bytes where there were some when the file was opened. */
-SPIPE_API const char *spipe_priv_file_short(const spipe_file_t *f) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_short(const spipe_file_t *f) {
     struct stat now;
     if (fstat(f->fd, &now) == 0 && now.st_size < (off_t)f->size)
         return "it became shorter while it was read";
@@ -433,8 +441,8 @@ SPIPE_API const char *spipe_priv_file_short(const spipe_file_t *f) {
 }
 
 /* Reads n bytes at a place through the page cache. */
-SPIPE_API cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, size_t n,
-                                           size_t at) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, size_t n,
+                                                  size_t at) {
     while (n > 0) {
         const size_t want = spipe_priv_file_most(n);
         const long long got = spipe_priv_read_at(f, f->fd, to, want, at);
@@ -450,7 +458,7 @@ SPIPE_API cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, s
 
 /* Takes a block of aligned memory of SPIPE_PRIV_FILE_DIRECT_READ bytes; free blocks are linked by
    their first bytes. NULL = no memory. */
-SPIPE_API unsigned char *spipe_priv_file_take(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL unsigned char *spipe_priv_file_take(spipe_file_t *f) {
     const size_t page = SPIPE_PRIV_FILE_ALIGN, header = 2 * sizeof(void *);
     unsigned char *base, *block;
     spipe_priv_lock(f->sync);
@@ -466,14 +474,14 @@ SPIPE_API unsigned char *spipe_priv_file_take(spipe_file_t *f) {
     return block;
 }
 
-SPIPE_API void spipe_priv_file_give_back(spipe_file_t *f, unsigned char *block) {
+SPIPE_PRIV_LOCAL void spipe_priv_file_give_back(spipe_file_t *f, unsigned char *block) {
     spipe_priv_lock(f->sync);
     memcpy(block - sizeof(void *), (void *)&f->direct.bounce, sizeof f->direct.bounce);
     f->direct.bounce = block;
     spipe_priv_unlock(f->sync);
 }
 
-SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_file_free_blocks(spipe_file_t *f) {
     while (f->direct.bounce) {
         unsigned char *block = (unsigned char *)f->direct.bounce, *base;
         memcpy((void *)&f->direct.bounce, block - sizeof(void *), sizeof f->direct.bounce);
@@ -486,8 +494,8 @@ SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
    aligned block, it reads straight to dst; the ends, and everything else, go through a block of
    aligned memory. What a direct read does not give, as at the end of the file, is read through the
    page cache. Reading straight takes half of the CPU time or less (tests/bench/NOTES.md). */
-SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to, size_t n,
-                                                  size_t at) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to,
+                                                         size_t n, size_t at) {
     const size_t align = f->direct.align, most = SPIPE_PRIV_FILE_DIRECT_READ;
     const int alike = ((uintptr_t)to & (align - 1)) == (at & (align - 1));
     const int straight = alike && n >= SPIPE_PRIV_FILE_STRAIGHT;
@@ -519,60 +527,58 @@ SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char
 
 /* The bytes of the file's that are in count elements from number first on; a run needs no element
    beyond the last. *at: where they begin in the part. */
-SPIPE_API size_t spipe_priv_file_has(const spipe_file_t *f, size_t first, size_t count,
-                                     size_t *at) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_file_has(const spipe_file_t *f, size_t first, size_t count,
+                                            size_t *at) {
     const size_t all = count * f->run.elem_bytes;
     *at = first * f->run.elem_bytes;
     return f->run.bytes - *at < all ? f->run.bytes - *at : all;
 }
 
 /* The positioned sources of a regular file: through the page cache, and past it. */
-SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t count, void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_source_at(spipe_part_t *part, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
-    unsigned char *to = (unsigned char *)dst;
+    unsigned char *to = (unsigned char *)part->data;
     size_t at, n;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    n = spipe_priv_file_has(f, first, count, &at);
-    memset(to + n, 0, count * f->run.elem_bytes - n);
+    n = spipe_priv_file_has(f, part->first, part->count, &at);
+    memset(to + n, 0, part->count * f->run.elem_bytes - n);
     return spipe_priv_file_read(f, to, n, f->run.offset + at);
 }
 
-SPIPE_API cudaError_t spipe_priv_file_source_past(void *dst, size_t first, size_t count,
-                                                  void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_source_past(spipe_part_t *part, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
-    unsigned char *to = (unsigned char *)dst;
+    unsigned char *to = (unsigned char *)part->data;
     size_t at, n;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    n = spipe_priv_file_has(f, first, count, &at);
-    memset(to + n, 0, count * f->run.elem_bytes - n);
+    n = spipe_priv_file_has(f, part->first, part->count, &at);
+    memset(to + n, 0, part->count * f->run.elem_bytes - n);
     return spipe_priv_file_read_direct(f, to, n, f->run.offset + at);
 }
 
 /* Writes zeros after the file's bytes, on the device. */
-SPIPE_API cudaError_t spipe_priv_file_zeros(unsigned char *to, size_t n) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_zeros(unsigned char *to, size_t n) {
     if (n == 0) return cudaSuccess;
     SPIPE_TRY(cudaMemsetAsync(to, 0, n, cudaStreamPerThread));
     return cudaStreamSynchronize(cudaStreamPerThread);
 }
 
 /* Makes the device that has the memory the current one. */
-SPIPE_API cudaError_t spipe_priv_file_on_device(const void *memory) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_on_device(const void *memory) {
     struct cudaPointerAttributes found;
     SPIPE_TRY(cudaPointerGetAttributes(&found, memory));
     return cudaSetDevice(found.device);
 }
 
-/* The positioned source that reads by cuFile; dst is on the device. */
-SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t count,
-                                                 void *user) {
+/* The positioned source that reads by cuFile; part->data is on the device. */
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_source_gpu(spipe_part_t *part, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
-    unsigned char *to = (unsigned char *)dst;
+    unsigned char *to = (unsigned char *)part->data;
     size_t at, n, done = 0;
     char why[64];
     cudaError_t e;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    n = spipe_priv_file_has(f, first, count, &at);
-    e = spipe_priv_file_on_device(dst);
+    n = spipe_priv_file_has(f, part->first, part->count, &at);
+    e = spipe_priv_file_on_device(to);
     while (e == cudaSuccess && done < n) {
         const size_t want = spipe_priv_file_most(n - done), place = f->run.offset + at + done;
         const ssize_t got = f->cufile.read(f->cufile.handle, to, want, (off_t)place, (off_t)done);
@@ -583,7 +589,7 @@ SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t
         if (got <= 0) return spipe_priv_file_bad(f, "reading", place, why);
         done += (size_t)got;
     }
-    if (e == cudaSuccess) e = spipe_priv_file_zeros(to + n, count * f->run.elem_bytes - n);
+    if (e == cudaSuccess) e = spipe_priv_file_zeros(to + n, part->count * f->run.elem_bytes - n);
     if (e != cudaSuccess) {
         (void)spipe_priv_file_bad(f, "reading", f->run.offset + at, cudaGetErrorString(e));
     }
@@ -591,12 +597,11 @@ SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t
 }
 
 /* The source of a file that is read in order. */
-SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t *count,
-                                             void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_source(spipe_part_t *part, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     spipe_priv_file_run_t *r = &f->run;
-    unsigned char *to = (unsigned char *)dst;
-    const size_t room = max_count * r->elem_bytes, left = r->bytes - r->got;
+    unsigned char *to = (unsigned char *)part->data;
+    const size_t room = part->count * r->elem_bytes, left = r->bytes - r->got;
     const size_t all = room < left ? room : left;
     size_t n = 0;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
@@ -615,8 +620,8 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
         r->ended = got == 0;
         n += (size_t)got;
     }
-    *count = n / r->elem_bytes + (n % r->elem_bytes != 0);
-    memset(to + n, 0, *count * r->elem_bytes - n);
+    part->count = n / r->elem_bytes + (n % r->elem_bytes != 0);
+    memset(to + n, 0, part->count * r->elem_bytes - n);
     r->got += n;
     spipe_priv_file_tell(f, r->got, r->elem_bytes);
     return cudaSuccess;
@@ -624,7 +629,7 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
 
 /* ---- 1 files: writing ---------------------------------------------------------------------- */
 /* Says how far an output goes. Under the lock, as those that follow. */
-SPIPE_API void spipe_priv_file_tell_end(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_file_tell_end(spipe_file_t *f) {
     const spipe_priv_file_written_t *w;
     f->bytes = f->out.own;
     for (w = f->out.parts; w; w = w->next) {
@@ -633,7 +638,7 @@ SPIPE_API void spipe_priv_file_tell_end(spipe_file_t *f) {
 }
 
 /* Notes that a run writes its part up to a byte. A run that begins to write it writes it anew. */
-SPIPE_API void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
+SPIPE_PRIV_LOCAL void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
     spipe_priv_file_written_t *w = f->out.parts;
     if (!f->run.used) w->end = 0;
     f->run.used = 1;
@@ -642,7 +647,7 @@ SPIPE_API void spipe_priv_file_wrote(spipe_file_t *f, size_t end) {
 }
 
 /* Puts an output's part first; 0 = it has none at this offset. */
-SPIPE_API int spipe_priv_file_find(spipe_file_t *f, size_t offset) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_find(spipe_file_t *f, size_t offset) {
     spipe_priv_file_written_t **at = &f->out.parts, *w;
     while (*at && (*at)->offset != offset) at = &(*at)->next;
     w = *at;
@@ -654,8 +659,8 @@ SPIPE_API int spipe_priv_file_find(spipe_file_t *f, size_t offset) {
 }
 
 /* Writes n bytes at a place. */
-SPIPE_API cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char *from, size_t n,
-                                            size_t at) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char *from,
+                                                   size_t n, size_t at) {
     while (n > 0) {
         const long long put = spipe_priv_write_at(f, from, spipe_priv_file_most(n), at);
         if (put < 0 && errno == EINTR) continue;
@@ -667,27 +672,25 @@ SPIPE_API cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_file_sink_at(const void *src, size_t first, size_t count,
-                                              void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_sink_at(const spipe_part_t *part, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     size_t at, bytes;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    bytes = count * f->run.elem_bytes;
-    at = f->run.offset + first * f->run.elem_bytes;
+    bytes = part->count * f->run.elem_bytes;
+    at = f->run.offset + part->first * f->run.elem_bytes;
     spipe_priv_lock(f->sync);
     spipe_priv_file_wrote(f, at + bytes);
     spipe_priv_unlock(f->sync);
-    return spipe_priv_file_write(f, (const unsigned char *)src, bytes, at);
+    return spipe_priv_file_write(f, (const unsigned char *)part->data, bytes, at);
 }
 
-SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t first,
-                                           void *user) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_sink(const spipe_part_t *part, void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
-    const unsigned char *from = (const unsigned char *)src;
+    const unsigned char *from = (const unsigned char *)part->data;
     size_t n, at;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    n = count * f->run.elem_bytes;
-    at = f->run.offset + first * f->run.elem_bytes;
+    n = part->count * f->run.elem_bytes;
+    at = f->run.offset + part->first * f->run.elem_bytes;
     spipe_priv_lock(f->sync);
     spipe_priv_file_wrote(f, at + n);
     spipe_priv_unlock(f->sync);
@@ -705,20 +708,20 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
 
 /* ---- 1 files: runs ------------------------------------------------------------------------- */
 /* Whether a file is another one than that which was added: closed since, and opened anew. */
-SPIPE_API int spipe_priv_file_is_other(const spipe_file_t *f, const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_is_other(const spipe_file_t *f, const spipe_buffer_desc_t *b) {
     const spipe_priv_file_written_t *w = f->out.parts;
     if (spipe_priv_kind(b->kind)->out) {
         while (w && w->offset != b->place) w = w->next;
         return !w;
     }
-    if (b->source_at == spipe_priv_file_source_past && f->direct.fd < 0) return 1;
-    if (b->source_at == spipe_priv_file_source_gpu && !f->cufile.handle) return 1;
+    if (b->source == spipe_priv_file_source_past && f->direct.fd < 0) return 1;
+    if (b->source == spipe_priv_file_source_gpu && !f->cufile.handle) return 1;
     return f->regular && (b->place > f->size || b->bytes > f->size - b->place);
 }
 
 /* Refuses a file that is not there, and elements beyond the end of an input. */
-SPIPE_API cudaError_t spipe_priv_file_check(const spipe_desc_t *d, int i, spipe_file_t *f,
-                                            spipe_failure_t *failure) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_check(const spipe_desc_t *d, int i, spipe_file_t *f,
+                                                   spipe_failure_t *failure) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const size_t count = spipe_priv_desc_count(d), has = spipe_priv_length(b);
     const char *gone = spipe_priv_file_gone(f);
@@ -742,8 +745,8 @@ SPIPE_API cudaError_t spipe_priv_file_check(const spipe_desc_t *d, int i, spipe_
 }
 
 /* Why a run may not begin; NULL = it may. Under the lock. */
-SPIPE_API const char *spipe_priv_file_busy(const spipe_file_t *f, const spipe_buffer_desc_t *b,
-                                           int alone) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_busy(const spipe_file_t *f,
+                                                  const spipe_buffer_desc_t *b, int alone) {
     const spipe_priv_file_run_t *r = &f->run;
     const int other =
         r->offset != b->place || r->bytes != b->bytes || r->elem_bytes != b->elem_bytes;
@@ -758,7 +761,8 @@ SPIPE_API const char *spipe_priv_file_busy(const spipe_file_t *f, const spipe_bu
 }
 
 /* Lets a run have its part of a file. */
-SPIPE_API const char *spipe_priv_file_take_part(spipe_file_t *f, const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_take_part(spipe_file_t *f,
+                                                       const spipe_buffer_desc_t *b) {
     const int alone = spipe_priv_kind(b->kind)->in_order || spipe_priv_kind(b->kind)->out;
     spipe_priv_file_run_t *r = &f->run;
     const char *busy;
@@ -780,7 +784,8 @@ SPIPE_API const char *spipe_priv_file_take_part(spipe_file_t *f, const spipe_buf
 }
 
 /* Reserves room for an output at once, so that a disk that is full says so before the run. */
-SPIPE_API int spipe_priv_file_reserve(spipe_file_t *f, size_t place, size_t count, size_t elem) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_reserve(spipe_file_t *f, size_t place, size_t count,
+                                             size_t elem) {
 #if defined(FALLOC_FL_KEEP_SIZE)
     const size_t most = (size_t)PTRDIFF_MAX;
     if (!f->part || count == SPIPE_AUTO || count == 0) return 1;
@@ -797,8 +802,8 @@ SPIPE_API int spipe_priv_file_reserve(spipe_file_t *f, size_t place, size_t coun
     return 1;
 }
 
-SPIPE_API cudaError_t spipe_priv_file_run_begins(const spipe_desc_t *d, int i, spipe_file_t *f,
-                                                 spipe_failure_t *failure) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_run_begins(const spipe_desc_t *d, int i,
+                                                        spipe_file_t *f, spipe_failure_t *failure) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char *why = spipe_priv_file_take_part(f, b);
     cudaError_t e = why ? cudaErrorNotPermitted : cudaErrorOperatingSystem;
@@ -820,8 +825,8 @@ SPIPE_API cudaError_t spipe_priv_file_run_begins(const spipe_desc_t *d, int i, s
 
 /* An output remembers whether its run succeeded. One that wrote nothing and failed left it as it
    was. */
-SPIPE_API void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_desc_t *b,
-                                         cudaError_t result) {
+SPIPE_PRIV_LOCAL void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_desc_t *b,
+                                                cudaError_t result) {
     if (!spipe_priv_file_is_open(f)) return;
     spipe_priv_lock(f->sync);
     --f->run.num;
@@ -836,8 +841,9 @@ SPIPE_API void spipe_priv_file_run_ended(spipe_file_t *f, const spipe_buffer_des
 }
 
 /* The description's check, and the runs' begin and end. */
-SPIPE_API cudaError_t spipe_priv_file_on_run(const spipe_desc_t *d, int i, spipe_priv_moment_t what,
-                                             cudaError_t result, spipe_failure_t *failure) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_on_run(const spipe_desc_t *d, int i,
+                                                    spipe_priv_moment_t what, cudaError_t result,
+                                                    spipe_failure_t *failure) {
     spipe_file_t *f = (spipe_file_t *)d->buffers[i].user;
     if (what == SPIPE_PRIV_ENDED) {
         spipe_priv_file_run_ended(f, &d->buffers[i], result);
@@ -848,15 +854,16 @@ SPIPE_API cudaError_t spipe_priv_file_on_run(const spipe_desc_t *d, int i, spipe
 }
 
 /* ---- 1 files: opening ---------------------------------------------------------------------- */
-SPIPE_API cudaError_t spipe_priv_file_refuse(spipe_file_t *f, spipe_failure_t *failure,
-                                             const char *doing, const char *path, int error) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_refuse(spipe_file_t *f, spipe_failure_t *failure,
+                                                    const char *doing, const char *path,
+                                                    int error) {
     spipe_file_close(f);
     return spipe_priv_refuse(failure, cudaErrorOperatingSystem, "%s %s: %s", doing, path,
                              strerror(error));
 }
 
-SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
-                                            spipe_failure_t *failure) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
+                                                   spipe_failure_t *failure) {
     if (failure) spipe_priv_failure_clear(failure);
     if (!f) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is NULL");
     memset((void *)f, 0, sizeof *f);
@@ -872,7 +879,7 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
 
 /* Returns 1 if a file's size is true. Files of /proc claim no bytes, and cannot be mapped; those of
    /sys claim a page, and have no blocks. */
-SPIPE_API int spipe_priv_file_is_long(int fd, const struct stat *st) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_is_long(int fd, const struct stat *st) {
 #if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
     char byte;
 #if defined(__linux__)
@@ -923,7 +930,7 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
 
 /* Opens the output: without a name if the system can, else under the name part, which must be
    new. */
-SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_make(spipe_file_t *f) {
     int tries, fd = -1;
 #if defined(O_TMPFILE)
     char *slash = strrchr(f->part, '/'), kept = 0;
@@ -946,7 +953,7 @@ SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
 }
 
 /* A path with links followed, in memory of its own; NULL = no memory. */
-SPIPE_API char *spipe_priv_file_target(const char *path) {
+SPIPE_PRIV_LOCAL char *spipe_priv_file_target(const char *path) {
     const size_t bytes = strlen(path) + 1;
     char *target = NULL;
 #if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
@@ -960,7 +967,7 @@ SPIPE_API char *spipe_priv_file_target(const char *path) {
 
 /* The descriptor of this process that a path names, as /dev/stdout and /dev/fd/5 do; -1 = none.
    Links are followed one by one, because what such a name links to has another name, too. */
-SPIPE_API int spipe_priv_file_named(const char *path) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_named(const char *path) {
 #if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
     char name[1024], link[512], *fds = realpath("/dev/fd", NULL);
     int links = 0, fd = -1, over = !fds || strlen(path) >= sizeof name;
@@ -1029,7 +1036,7 @@ SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
    mincore is asked first, and only its "yes" is checked by a read. `map`: the file, mapped; NULL
    if it cannot be. */
 #if defined(RWF_NOWAIT)
-SPIPE_API int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_t page) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_t page) {
     unsigned char there = 1;
     char byte;
     struct iovec v;
@@ -1045,7 +1052,7 @@ SPIPE_API int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_
 
 /* Returns 1 if the page cache holds most of a part: some places are asked, without waiting; also if
    they cannot be asked. */
-SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f, size_t offset, size_t bytes) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_is_cached(const spipe_file_t *f, size_t offset, size_t bytes) {
 #if defined(RWF_NOWAIT)
     const size_t most = SPIPE_PRIV_FILE_SAMPLES, wanted = (bytes >> 20) + 1;
     const size_t samples = wanted < most ? wanted : most, step = bytes / samples;
@@ -1070,7 +1077,7 @@ SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f, size_t offset, si
 }
 
 /* The alignment of direct reads: what the system says, else a page; 0 = no direct reads. */
-SPIPE_API size_t spipe_priv_file_align(int fd) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_file_align(int fd) {
     size_t align = SPIPE_PRIV_FILE_ALIGN;
 #if defined(STATX_DIOALIGN)
     struct statx told;
@@ -1089,7 +1096,7 @@ SPIPE_API size_t spipe_priv_file_align(int fd) {
 
 /* Returns 1 if a file can be read past the page cache; few file systems refuse that. The file is
    opened a second time by its name, which may be that of another file by now. */
-SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
     if (f->direct.fd >= 0) return 1;
@@ -1110,7 +1117,7 @@ SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 
 /* Registers a file with cuFile. Returns NULL, or why host threads read the file instead. cuFile's
    driver stays open until the process ends. */
-SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_cufile(spipe_file_t *f) {
 #if SPIPE_PRIV_CUFILE
     static const char *const names[] = {"cuFileDriverOpen", "cuFileHandleRegister",
                                         "cuFileHandleDeregister", "cuFileRead"};
@@ -1144,7 +1151,8 @@ SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
 
 /* Decides how a part of a regular file is read by all threads: *way. Returns the words for the
    report. */
-SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f, size_t bytes, spipe_file_way_t *way) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_choose(spipe_file_t *f, size_t bytes,
+                                                    spipe_file_way_t *way) {
     const char *refused = NULL;
     *way = f->way;
     if (*way == SPIPE_FILE_GPU) {
@@ -1164,18 +1172,18 @@ SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f, size_t bytes, spip
     return "file, not in the page cache: all threads read past it (O_DIRECT)";
 }
 
-SPIPE_API int spipe_priv_file_not_open(spipe_desc_t *d) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_not_open(spipe_desc_t *d) {
     return spipe_priv_mistake(d, "a file is not open, or a copy of one; look at what "
                                  "spipe_file_open or spipe_file_create returned");
 }
 
-SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
     snprintf(f->said.words, sizeof f->said.words, "file %.120s: %s", f->path, words);
     return spipe_priv_mistake(d, f->said.words);
 }
 
 /* Whether a file is a buffer already: its element, and where it is in it, are noted once. */
-SPIPE_API int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
         if (d->buffers[i].user == f && d->buffers[i].why == spipe_priv_file_why) return 1;
@@ -1185,7 +1193,7 @@ SPIPE_API int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f
 
 /* Returns what is wrong with the members that were assigned for an input; NULL = nothing. *bytes:
    those of its part; SPIPE_AUTO = not known. */
-SPIPE_API const char *spipe_priv_file_part(const spipe_file_t *f, size_t *bytes) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_part(const spipe_file_t *f, size_t *bytes) {
     *bytes = f->length;
     if (f->bytes != f->said.bytes) return "bytes was assigned; to read a part, assign length";
     if (!f->regular) {
@@ -1197,8 +1205,8 @@ SPIPE_API const char *spipe_priv_file_part(const spipe_file_t *f, size_t *bytes)
 }
 
 /* What all files have in common in a description. */
-SPIPE_API int spipe_priv_file_add(spipe_desc_t *d, int i, size_t place, size_t bytes,
-                                  const char *how) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_add(spipe_desc_t *d, int i, size_t place, size_t bytes,
+                                         const char *how) {
     if (i < 0) return i;
     d->buffers[i].why = spipe_priv_file_why;
     d->buffers[i].how = how;
@@ -1210,7 +1218,7 @@ SPIPE_API int spipe_priv_file_add(spipe_desc_t *d, int i, size_t place, size_t b
 
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     const char *wrong, *how = "file, in order: one thread reads";
-    spipe_source_at_fn source_at = spipe_priv_file_source_at;
+    spipe_source_fn source_at = spipe_priv_file_source_at;
     size_t bytes;
     int i;
     if (!spipe_priv_begun(d)) return -1;
@@ -1231,9 +1239,9 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     if (file->way_used == SPIPE_FILE_DIRECT) source_at = spipe_priv_file_source_past;
     if (file->way_used == SPIPE_FILE_GPU) source_at = spipe_priv_file_source_gpu;
     if (file->way_used == SPIPE_FILE_ORDERED)
-        i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
+        i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes, SPIPE_IN_ORDER);
     else
-        i = spipe_add_source_at(d, source_at, file, elem_bytes);
+        i = spipe_add_source(d, source_at, file, elem_bytes, SPIPE_ANY_ORDER);
     i = spipe_priv_file_add(d, i, file->offset, bytes, how);
     if (i < 0) return i;
     d->buffers[i].on_device = file->way_used == SPIPE_FILE_GPU;
@@ -1244,7 +1252,7 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
 }
 
 /* Whether another output of a description has this path. */
-SPIPE_API int spipe_priv_file_target_taken(const spipe_desc_t *d, const spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_target_taken(const spipe_desc_t *d, const spipe_file_t *f) {
     int i;
     for (i = 0; i < d->num_buffers && f->out.target; ++i) {
         const spipe_file_t *other = (const spipe_file_t *)d->buffers[i].user;
@@ -1255,7 +1263,7 @@ SPIPE_API int spipe_priv_file_target_taken(const spipe_desc_t *d, const spipe_fi
 }
 
 /* Notes the part that is added of an output; 0 = no memory. */
-SPIPE_API int spipe_priv_file_note(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_note(spipe_file_t *f) {
     spipe_priv_file_written_t **at = &f->out.parts, *w;
     spipe_priv_lock(f->sync);
     while (*at && (*at)->offset != f->offset) at = &(*at)->next;
@@ -1292,9 +1300,9 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
     file->way_used = SPIPE_FILE_CACHED;
     if (!file->regular || file->way == SPIPE_FILE_ORDERED) file->way_used = SPIPE_FILE_ORDERED;
     if (file->way_used == SPIPE_FILE_ORDERED)
-        i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes);
+        i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes, SPIPE_IN_ORDER);
     else
-        i = spipe_add_sink_at(d, spipe_priv_file_sink_at, file, elem_bytes);
+        i = spipe_add_sink(d, spipe_priv_file_sink_at, file, elem_bytes, SPIPE_ANY_ORDER);
     return spipe_priv_file_add(d, i, file->offset, SPIPE_AUTO, NULL);
 }
 
@@ -1316,7 +1324,7 @@ SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, siz
 
 /* ---- 1 files: the end ---------------------------------------------------------------------- */
 /* Gives a nameless output its temporary name, part. */
-SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_name(spipe_file_t *f) {
 #if defined(O_TMPFILE)
     char link[64];
     int tries, failed = -1;
@@ -1335,7 +1343,7 @@ SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
 }
 
 /* Writes bytes of an output, which it has read, to another descriptor. 0 = done. */
-SPIPE_API int spipe_priv_file_pass_on(int fd, const unsigned char *from, size_t n) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_pass_on(int fd, const unsigned char *from, size_t n) {
     while (n > 0) {
         const long long put = (long long)write(fd, from, (unsigned)n);
         if (put < 0 && spipe_priv_file_again(fd, 1)) continue;
@@ -1347,7 +1355,7 @@ SPIPE_API int spipe_priv_file_pass_on(int fd, const unsigned char *from, size_t 
 }
 
 /* Writes the output over a file that cannot be replaced, because it is a mount. 0 = done. */
-SPIPE_API int spipe_priv_file_copy(spipe_file_t *f, size_t bytes) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_copy(spipe_file_t *f, size_t bytes) {
     const size_t most = SPIPE_PRIV_FILE_DIRECT_READ;
     unsigned char *block = (unsigned char *)malloc(most);
     const int fd = block ? spipe_priv_file_open_fd(f->out.target, O_WRONLY | O_TRUNC) : -1;
@@ -1367,7 +1375,7 @@ SPIPE_API int spipe_priv_file_copy(spipe_file_t *f, size_t bytes) {
 }
 
 /* Gives the output its length and its name. 0 = done; else errno says why not. */
-SPIPE_API int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
+SPIPE_PRIV_LOCAL int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
     int failed = ftruncate(f->fd, (off_t)bytes);
 #if !defined(_WIN32)
     /* A file system that writes later, such as NFS, reports errors at close. */
@@ -1385,7 +1393,7 @@ SPIPE_API int spipe_priv_file_put(spipe_file_t *f, size_t bytes) {
 }
 
 /* Why an output must not be committed; NULL = it may be. Under the lock. */
-SPIPE_API const char *spipe_priv_file_unfit(const spipe_file_t *f) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_file_unfit(const spipe_file_t *f) {
     const spipe_priv_file_written_t *w;
     int written = !f->out.parts || f->out.own > 0;
     if (f->run.num > 0) return "a run is writing it; commit it when the run has ended";
@@ -1456,4 +1464,5 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     errno = error;
 }
 
+#endif /* SPIPE_PRIV_CODE */
 #endif /* STREAMPIPE_FILES_H */

@@ -208,8 +208,9 @@ SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, cons
 /* ============================================================================================
    >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
+#if SPIPE_PRIV_CODE
 /* Whether v is between least and most; false for NaN. */
-SPIPE_API int spipe_priv_is_number(double v, double least, double most) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_number(double v, double least, double most) {
     return v >= least && v <= most;
 }
 
@@ -271,7 +272,7 @@ typedef struct spipe_priv_recorder {
 
 #if defined(SPIPE_NVTX)
 /* Opens an NVTX range before an operation, and closes it after. */
-SPIPE_API void spipe_priv_range(const char *name, size_t chunk, int after) {
+SPIPE_PRIV_LOCAL void spipe_priv_range(const char *name, size_t chunk, int after) {
     char text[96];
     if (after) {
         (void)nvtxRangePop();
@@ -284,7 +285,7 @@ SPIPE_API void spipe_priv_range(const char *name, size_t chunk, int after) {
 #endif
 
 /* The kind of span of an operation; -1 = it takes no time on the device. */
-SPIPE_API int spipe_priv_op_kind(const spipe_priv_op_t *op) {
+SPIPE_PRIV_LOCAL int spipe_priv_op_kind(const spipe_priv_op_t *op) {
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_CALL:
     case SPIPE_PRIV_OP_CHECKED_CALL: return SPIPE_SPAN_STAGE;
@@ -295,19 +296,20 @@ SPIPE_API int spipe_priv_op_kind(const spipe_priv_op_t *op) {
     }
 }
 
-SPIPE_API const char *spipe_priv_span_name(spipe_span_kind_t kind) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_span_name(spipe_span_kind_t kind) {
     static const char *const names[] = {"fill", "copy in", "stage", "host", "copy out", "drain"};
     return names[kind];
 }
 
-SPIPE_API int spipe_priv_stream_number(const spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_LOCAL int spipe_priv_stream_number(const spipe_priv_pipeline_t *p, cudaStream_t stream) {
     int i = 0;
     while (i < p->streams.num && p->streams.streams[i] != stream) ++i;
     return i;
 }
 
 /* Adds a span, or returns NULL where there is no capacity left; its stage is -1. */
-SPIPE_API spipe_span_t *spipe_priv_new_span(spipe_priv_recorder_t *rec, int kind, size_t chunk) {
+SPIPE_PRIV_LOCAL spipe_span_t *spipe_priv_new_span(spipe_priv_recorder_t *rec, int kind,
+                                                   size_t chunk) {
     spipe_span_t *s = &rec->spans[rec->num_spans];
     if (rec->num_spans == rec->capacity) {
         ++rec->lost;
@@ -323,7 +325,7 @@ SPIPE_API spipe_span_t *spipe_priv_new_span(spipe_priv_recorder_t *rec, int kind
 
 /* Whether three of the first spans of a stage are so short that they may contain no work. In a busy
    stream two events with nothing between them are mostly 3 to 8 us apart on an H200. */
-SPIPE_API int spipe_priv_stage_seems_empty(spipe_priv_recorder_t *rec, int stage) {
+SPIPE_PRIV_LOCAL int spipe_priv_stage_seems_empty(spipe_priv_recorder_t *rec, int stage) {
     size_t k, seen = 0;
     for (k = 0; k < rec->num_ops && seen < 3; ++k) {
         float ms = 0.0f;
@@ -339,8 +341,8 @@ SPIPE_API int spipe_priv_stage_seems_empty(spipe_priv_recorder_t *rec, int stage
 /* Called before and after a stage's first 16 calls, to see whether its work is on chunk->stream and
    still running when the stage returns. Where its spans seem empty, two calls are made on an idle
    stream: if it is idle after them too, the stage enqueued nothing there. */
-SPIPE_API void spipe_priv_probe_stage(spipe_priv_recorder_t *rec, const spipe_priv_op_t *op,
-                                      int after) {
+SPIPE_PRIV_LOCAL void spipe_priv_probe_stage(spipe_priv_recorder_t *rec, const spipe_priv_op_t *op,
+                                             int after) {
     spipe_priv_stage_probe_t *s = &rec->stages[op->stage];
     int idle;
     if (s->calls >= 16) return;
@@ -360,9 +362,10 @@ SPIPE_API void spipe_priv_probe_stage(spipe_priv_recorder_t *rec, const spipe_pr
 }
 
 /* Called before and after an operation is issued: records its events. */
-SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
-                                    const spipe_priv_op_t *op, const spipe_priv_slot_t *slot,
-                                    int after) {
+SPIPE_PRIV_LOCAL void spipe_priv_record_op(spipe_priv_recorder_t *rec,
+                                           const spipe_priv_pipeline_t *p,
+                                           const spipe_priv_op_t *op, const spipe_priv_slot_t *slot,
+                                           int after) {
     const int kind = spipe_priv_op_kind(op);
     spipe_priv_timed_op_t *timed = &rec->ops[rec->num_ops];
     if (kind < 0 || !rec->ops) return;
@@ -395,8 +398,9 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
 }
 
 /* Called before and after a worker's task (fill, drain, host stage): adds its span. */
-SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
-                                      const spipe_priv_task_t *t, int after) {
+SPIPE_PRIV_LOCAL void spipe_priv_record_task(spipe_priv_recorder_t *rec,
+                                             const spipe_priv_pipeline_t *p,
+                                             const spipe_priv_task_t *t, int after) {
     static const spipe_span_kind_t kinds[] = {/* in the order of tasks */
                                               SPIPE_SPAN_DRAIN, SPIPE_SPAN_FILL, SPIPE_SPAN_HOST};
     const double now = spipe_priv_seconds();
@@ -419,7 +423,8 @@ SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pr
 }
 
 /* The numbers of operations and tasks per chunk. */
-SPIPE_API void spipe_priv_count_timed(const spipe_priv_pipeline_t *p, size_t *ops, size_t *tasks) {
+SPIPE_PRIV_LOCAL void spipe_priv_count_timed(const spipe_priv_pipeline_t *p, size_t *ops,
+                                             size_t *tasks) {
     size_t k;
     int i;
     *ops = 0;
@@ -433,9 +438,9 @@ SPIPE_API void spipe_priv_count_timed(const spipe_priv_pipeline_t *p, size_t *op
 
 /* Allocates for all operations of the run, but for no more than the user's spans can hold and for
    no more than SPIPE_PRIV_MAX_TIMED_OPS. */
-SPIPE_API void spipe_priv_recorder_reserve(spipe_priv_recorder_t *rec,
-                                           const spipe_priv_pipeline_t *p,
-                                           const spipe_timeline_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_reserve(spipe_priv_recorder_t *rec,
+                                                  const spipe_priv_pipeline_t *p,
+                                                  const spipe_timeline_t *t) {
     const size_t most = SPIPE_PRIV_MAX_TIMED_OPS;
     size_t ops, tasks, spans = most;
     spipe_priv_count_timed(p, &ops, &tasks);
@@ -454,14 +459,14 @@ SPIPE_API void spipe_priv_recorder_reserve(spipe_priv_recorder_t *rec,
 }
 
 /* Milliseconds between two events; -1 if one of them was not reached. */
-SPIPE_API double spipe_priv_between(cudaEvent_t begin, cudaEvent_t end) {
+SPIPE_PRIV_LOCAL double spipe_priv_between(cudaEvent_t begin, cudaEvent_t end) {
     float ms = 0.0f;
     return cudaEventElapsedTime(&ms, begin, end) == cudaSuccess ? (double)ms : -1.0;
 }
 
 /* Creates the events, and reads the host's clock at the moment that the event `zero` is reached. */
-SPIPE_API cudaError_t spipe_priv_recorder_create_events(spipe_priv_recorder_t *rec,
-                                                        const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_recorder_create_events(spipe_priv_recorder_t *rec,
+                                                               const spipe_priv_pipeline_t *p) {
     const cudaStream_t stream = p->streams.streams[0];
     size_t k, num = 0;
     SPIPE_TRY(cudaEventCreate(&rec->zero));
@@ -482,7 +487,7 @@ SPIPE_API cudaError_t spipe_priv_recorder_create_events(spipe_priv_recorder_t *r
 
 /* Clears the report and the timeline, and prepares recording. Without memory for it the run goes on
    unrecorded. */
-SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     spipe_priv_recorder_t *rec = (spipe_priv_recorder_t *)calloc(1, sizeof *rec);
     int i;
@@ -515,8 +520,8 @@ SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipelin
 
 /* ---- 1 timeline: figures ------------------------------------------------------------------- */
 /* If the CUDA runtime models the work of host threads, its times replace those of this CPU. */
-SPIPE_API void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
-                                              const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
+                                                     const spipe_priv_pipeline_t *p) {
     size_t k;
     for (k = 0; k < rec->num_spans; ++k) {
         spipe_span_t *s = &rec->spans[k];
@@ -535,7 +540,7 @@ SPIPE_API void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
    of -1 and count as lost. began_ms is when the run began on the host's clock. The device's clock
    may show an operation before that, because a modelled clock stands still while the device is
    idle; then the run begins with that operation. */
-SPIPE_API void spipe_priv_recorder_read_times(spipe_priv_recorder_t *rec, double began_ms) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_read_times(spipe_priv_recorder_t *rec, double began_ms) {
     size_t k, kept = 0;
     for (k = 0; k < rec->num_ops; ++k) {
         const spipe_priv_timed_op_t *timed = &rec->ops[k];
@@ -560,8 +565,8 @@ SPIPE_API void spipe_priv_recorder_read_times(spipe_priv_recorder_t *rec, double
 /* Sums up two kinds of gaps. An operation is ready when the operations before it in its slot and in
    its stream have ended: the gap from there to its begin is synchronisation overhead. And where a
    copy in had only its slot to wait for, more slots would have helped. */
-SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
-                                             const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
+                                                    const spipe_priv_pipeline_t *p) {
     double slot_end[SPIPE_MAX_DEPTH] = {0};
     double stream_end[SPIPE_PRIV_MAX_PIPELINE_STREAMS + 1] = {0};
     size_t k;
@@ -589,8 +594,8 @@ SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
 
 /* The duration of copies of full chunks: all together, and the fastest, which stands for a copy
    that has the bus to itself. */
-SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
-                                              const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
+                                                     const spipe_priv_pipeline_t *p) {
     size_t k;
     for (k = 0; k < rec->num_ops; ++k) {
         const spipe_span_t *s = &rec->spans[rec->ops[k].span];
@@ -606,7 +611,7 @@ SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
 }
 
 /* Sorts by begin, then by kind. */
-SPIPE_API int spipe_priv_span_order(const void *left, const void *right) {
+SPIPE_PRIV_LOCAL int spipe_priv_span_order(const void *left, const void *right) {
     const spipe_span_t *a = (const spipe_span_t *)left;
     const spipe_span_t *b = (const spipe_span_t *)right;
     if (a->begin_ms != b->begin_ms) return a->begin_ms < b->begin_ms ? -1 : 1;
@@ -615,7 +620,7 @@ SPIPE_API int spipe_priv_span_order(const void *left, const void *right) {
 
 /* The time in which at least one operation of each kind, and of each stage, was running. The spans
    are sorted by begin. */
-SPIPE_API void spipe_priv_recorder_sum_busy(spipe_priv_recorder_t *rec, spipe_report_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_sum_busy(spipe_priv_recorder_t *rec, spipe_report_t *r) {
     double end[SPIPE_PRIV_KINDS];
     double stage_end[SPIPE_MAX_STAGES] = {0};
     double begin = -1.0, last = 0.0;
@@ -653,9 +658,9 @@ SPIPE_API void spipe_priv_recorder_sum_busy(spipe_priv_recorder_t *rec, spipe_re
 /* Estimates how long the same work would take with nothing overlapping: the sum of all engines'
    times, with copies at the rate that they reach alone; from it the share of the possible overlap
    that was reached. */
-SPIPE_API void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *rec,
-                                                   const spipe_priv_pipeline_t *p,
-                                                   spipe_report_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *rec,
+                                                          const spipe_priv_pipeline_t *p,
+                                                          spipe_report_t *r) {
     double most = 0.0;
     int i;
     for (i = 0; i < SPIPE_PRIV_KINDS; ++i) {
@@ -681,19 +686,19 @@ SPIPE_API void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *
 }
 
 /* ---- 2 verdict ----------------------------------------------------------------------------- */
-SPIPE_API int spipe_priv_env_is_set(const char *name) {
+SPIPE_PRIV_LOCAL int spipe_priv_env_is_set(const char *name) {
     const char *value = getenv(name);
     return value && value[0] && strcmp(value, "0") != 0;
 }
 
 /* Returns 1 if a profiler or compute-sanitizer runs this program. */
-SPIPE_API int spipe_priv_env_profiler(void) {
+SPIPE_PRIV_LOCAL int spipe_priv_env_profiler(void) {
     return getenv("CUDA_INJECTION64_PATH") || getenv("NSYS_PROFILING_SESSION_ID") ||
            getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE");
 }
 
 /* The number of hardware connections (queues) that streams are spread over. */
-SPIPE_API size_t spipe_priv_env_connections(void) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_env_connections(void) {
     const char *limit = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const long given = limit ? strtol(limit, NULL, 10) : 8;
     if (given < 1) return 8;
@@ -701,7 +706,8 @@ SPIPE_API size_t spipe_priv_env_connections(void) {
 }
 
 /* Adds a cause, and a line that explains it to the verdict. */
-SPIPE_API void spipe_priv_add_cause(spipe_report_t *r, unsigned cause, const char *format, ...) {
+SPIPE_PRIV_LOCAL void spipe_priv_add_cause(spipe_report_t *r, unsigned cause, const char *format,
+                                           ...) {
     const size_t at = strlen(r->verdict);
     va_list args;
     r->causes |= cause;
@@ -714,7 +720,7 @@ SPIPE_API void spipe_priv_add_cause(spipe_report_t *r, unsigned cause, const cha
 }
 
 /* The busiest engine, as a kind of span. */
-SPIPE_API int spipe_priv_busiest(const spipe_report_t *r) {
+SPIPE_PRIV_LOCAL int spipe_priv_busiest(const spipe_report_t *r) {
     int i, most = 0;
     for (i = 1; i < SPIPE_PRIV_KINDS; ++i) {
         if (r->busy_ms[i] > r->busy_ms[most]) most = i;
@@ -723,8 +729,8 @@ SPIPE_API int spipe_priv_busiest(const spipe_report_t *r) {
 }
 
 /* Names the busiest engine, and of several stages the longest. */
-SPIPE_API void spipe_priv_judge_limit(spipe_report_t *r, const spipe_priv_pipeline_t *p,
-                                      int limit) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge_limit(spipe_report_t *r, const spipe_priv_pipeline_t *p,
+                                             int limit) {
     static const char *const names[] = {"the host threads that fill pinned slots",
                                         "copies in",
                                         "the stages",
@@ -748,7 +754,8 @@ SPIPE_API void spipe_priv_judge_limit(spipe_report_t *r, const spipe_priv_pipeli
 }
 
 /* Causes outside the pipeline: the environment, the request, the device. */
-SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge_environment(spipe_report_t *r,
+                                                   const spipe_priv_pipeline_t *p) {
     const size_t connections = spipe_priv_env_connections();
     if (spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING")) {
         spipe_priv_add_cause(
@@ -783,7 +790,7 @@ SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_priv_
 }
 
 /* Names the first buffer in pageable memory. */
-SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge_memory(spipe_report_t *r, const spipe_priv_pipeline_t *p) {
     int i, which = -1;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -806,8 +813,8 @@ SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_priv_pipel
 }
 
 /* Stages that use another stream or wait for their own work. */
-SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_recorder_t *rec) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge_stages(spipe_report_t *r, const spipe_priv_pipeline_t *p,
+                                              const spipe_priv_recorder_t *rec) {
     int i;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         const spipe_priv_stage_probe_t *s = &rec->stages[i];
@@ -846,8 +853,8 @@ SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_priv_pipel
 }
 
 /* Copies in both directions that slow each other down. */
-SPIPE_API void spipe_priv_judge_copies(spipe_report_t *r, const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_recorder_t *rec, int limit) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge_copies(spipe_report_t *r, const spipe_priv_pipeline_t *p,
+                                              const spipe_priv_recorder_t *rec, int limit) {
     const int out = limit == SPIPE_SPAN_OUT;
     const spipe_priv_copy_times_t *t = &rec->copies[out];
     double slower;
@@ -864,8 +871,8 @@ SPIPE_API void spipe_priv_judge_copies(spipe_report_t *r, const spipe_priv_pipel
 }
 
 /* Chunks that are too small or too large, and too few slots. */
-SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_recorder_t *rec, int limit) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipeline_t *p,
+                                              const spipe_priv_recorder_t *rec, int limit) {
     const double ends = rec->head_ms[limit] + (rec->wall_ms - rec->last_ms[limit]);
     const double used = r->bound_ms / r->timed_ms;
     const int asked = !strncmp(p->plan.why_chunk, "as asked", 8);
@@ -900,19 +907,19 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
 }
 
 /* What helps where host work is the limit. */
-SPIPE_API const char *spipe_priv_host_cure(const spipe_priv_pipeline_t *p, int limit) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_host_cure(const spipe_priv_pipeline_t *p, int limit) {
     const int source = spipe_priv_first_in_order(&p->request.desc, 0);
     if (limit == SPIPE_SPAN_HOST) return "do less in host stages, or move work to the device";
     if (limit == SPIPE_SPAN_FILL && source >= 0 && p->request.desc.buffers[source].filler) {
         return "do less in the split source, or give it more threads";
     }
-    return "one thread calls the source or sink; make it positioned (spipe_add_source_at), split "
-           "(spipe_add_source_split), or faster";
+    return "one thread calls the source or sink; add it with SPIPE_ANY_ORDER, split "
+           "(spipe_add_split_source), or faster";
 }
 
 /* Writes the verdict: the limit first, then all causes. */
-SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *p,
-                                const spipe_priv_recorder_t *rec) {
+SPIPE_PRIV_LOCAL void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *p,
+                                       const spipe_priv_recorder_t *rec) {
     const int limit = spipe_priv_busiest(r);
     if (!(r->timed_ms > 0.0)) return;
     spipe_priv_judge_limit(r, p, limit);
@@ -936,7 +943,7 @@ SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *
 
 /* ---- 1 timeline: the end of a run ---------------------------------------------------------- */
 /* Computes all figures, hands the spans to the timeline, and frees the recorder. */
-SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_t *p) {
     spipe_priv_recorder_t *rec = t->recorder;
     spipe_report_t *r = &p->report;
     size_t k, kept = 0;
@@ -969,9 +976,9 @@ SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_
 
 /* The pipeline calls this before and after a run, an operation and a worker's task, from the thread
    that runs it or from a worker. */
-SPIPE_API void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_priv_pipeline_t *p, int what,
-                                          const void *about, const spipe_priv_slot_t *slot,
-                                          int after) {
+SPIPE_PRIV_LOCAL void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_priv_pipeline_t *p,
+                                                 int what, const void *about,
+                                                 const spipe_priv_slot_t *slot, int after) {
     if (what == SPIPE_PRIV_WATCH_RUN && !after) spipe_priv_recorder_begin(t, p);
     if (!t->recorder) return;
     if (what == SPIPE_PRIV_WATCH_RUN && after) {
@@ -992,14 +999,14 @@ SPIPE_API spipe_timeline_t spipe_timeline_default(void) {
 }
 
 /* ---- numbers, text and files -------------------------------------------------------------- */
-SPIPE_API unsigned long long spipe_priv_round(double v) {
+SPIPE_PRIV_LOCAL unsigned long long spipe_priv_round(double v) {
     const unsigned long long n = (unsigned long long)v;
     return n + (v - (double)n >= 0.5);
 }
 
 /* Prints a number with a decimal point in every locale, which printf does not. |v| is at most
    1e12. */
-SPIPE_API void spipe_priv_put(FILE *f, double v, int decimals) {
+SPIPE_PRIV_LOCAL void spipe_priv_put(FILE *f, double v, int decimals) {
     unsigned long long scale = 1, n;
     int i;
     for (i = 0; i < decimals; ++i) scale *= 10;
@@ -1019,7 +1026,7 @@ enum {
    characters, and what is not UTF-8, become question marks or U+FFFD, because they would move a
    terminal's cursor or be refused by an XML reader. "<" is escaped in JSON too: that JSON is also
    placed in an HTML script, which "</" or "<!--" would end. */
-SPIPE_API int spipe_priv_put_text(FILE *f, const char *text, int form, int max) {
+SPIPE_PRIV_LOCAL int spipe_priv_put_text(FILE *f, const char *text, int form, int max) {
     const char *at = text ? text : "";
     int n = 0;
     for (; *at && n < max; ++n) {
@@ -1050,7 +1057,7 @@ typedef struct spipe_priv_file {
 } spipe_priv_file_t;
 
 /* Creates a file; NULL where there is one of that name already, or a link. */
-SPIPE_API FILE *spipe_priv_create_file(const char *name) {
+SPIPE_PRIV_LOCAL FILE *spipe_priv_create_file(const char *name) {
 #if defined(_WIN32)
     const int number = _open(name, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IWRITE);
     return number < 0 ? NULL : _fdopen(number, "wb");
@@ -1059,7 +1066,7 @@ SPIPE_API FILE *spipe_priv_create_file(const char *name) {
 #endif
 }
 
-SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *path) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *path) {
     int plain = 1, k;
 #if defined(S_ISREG)
     struct stat st;
@@ -1088,7 +1095,7 @@ SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *
 
 /* Closes and renames the file. A full disk may show only here, when the last bytes are flushed. On
    failure errno is that of the first call that failed. */
-SPIPE_API cudaError_t spipe_priv_file_close(spipe_priv_file_t *file) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_file_close(spipe_priv_file_t *file) {
     int bad = ferror(file->f);
     int why;
     bad |= fflush(file->f) != 0;
@@ -1146,7 +1153,7 @@ typedef struct spipe_priv_chart {
 } spipe_priv_chart_t;
 
 /* Sorts by row, kind, stage, time and chunk. */
-SPIPE_API int spipe_priv_bar_order(const void *left, const void *right) {
+SPIPE_PRIV_LOCAL int spipe_priv_bar_order(const void *left, const void *right) {
     const spipe_priv_bar_t *a = (const spipe_priv_bar_t *)left;
     const spipe_priv_bar_t *b = (const spipe_priv_bar_t *)right;
     if (a->row != b->row) return a->row < b->row ? -1 : 1;
@@ -1159,7 +1166,7 @@ SPIPE_API int spipe_priv_bar_order(const void *left, const void *right) {
 
 /* Copies the spans that can be drawn: times of at most 1e12 ms, which every format can hold to the
    nanosecond. */
-SPIPE_API void spipe_priv_chart_take(spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_chart_take(spipe_priv_chart_t *c) {
     const spipe_timeline_t *t = c->timeline;
     const double most = 1e12;
     size_t i;
@@ -1186,7 +1193,7 @@ SPIPE_API void spipe_priv_chart_take(spipe_priv_chart_t *c) {
 
 /* A row that is free when the span begins: preferably the one of its own stream, else the first,
    else a new one. The clocks differ by a microsecond or two, which does not count as overlap. */
-SPIPE_API int spipe_priv_chart_row(spipe_priv_chart_t *c, int first, const spipe_span_t *s) {
+SPIPE_PRIV_LOCAL int spipe_priv_chart_row(spipe_priv_chart_t *c, int first, const spipe_span_t *s) {
     const double half = (s->end_ms - s->begin_ms) / 2.0;
     const double slack = half < 0.002 ? half : 0.002;
     int r, found = -1;
@@ -1207,7 +1214,7 @@ SPIPE_API int spipe_priv_chart_row(spipe_priv_chart_t *c, int first, const spipe
 }
 
 /* Gives every bar a row, and sorts the bars by row. */
-SPIPE_API void spipe_priv_chart_rows(spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_chart_rows(spipe_priv_chart_t *c) {
     size_t i, kept = 0;
     int first = 0;
     for (i = 0; i < c->num_bars; ++i) {
@@ -1239,7 +1246,8 @@ SPIPE_API void spipe_priv_chart_rows(spipe_priv_chart_t *c) {
     }
 }
 
-SPIPE_API cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c, const spipe_timeline_t *t) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c,
+                                                     const spipe_timeline_t *t) {
     if (!t || t->num_spans > t->capacity || (t->num_spans > 0 && !t->spans)) {
         return cudaErrorInvalidValue;
     }
@@ -1259,15 +1267,16 @@ SPIPE_API cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c, const spipe
 
 /* How much of the time between the first operation and the last one a row is busy, in percent: the
    same time as in the report and its verdict. */
-SPIPE_API double spipe_priv_row_busy(const spipe_priv_chart_t *c, const spipe_priv_row_t *r) {
+SPIPE_PRIV_LOCAL double spipe_priv_row_busy(const spipe_priv_chart_t *c,
+                                            const spipe_priv_row_t *r) {
     const double ms = c->wall_ms - c->first_ms;
     return ms > 0.0 ? 100.0 * r->busy_ms / ms : 0.0;
 }
 
 /* Writes "copy in", "stage 'blur'" or "stage 'blur' #2", and returns the number of characters. The
    quotes tell a name from what the stage does: a stage may be called "busy". */
-SPIPE_API int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c, const spipe_priv_row_t *r,
-                                   int form, int max) {
+SPIPE_PRIV_LOCAL int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c,
+                                          const spipe_priv_row_t *r, int form, int max) {
     const char *name = NULL;
     char number[32] = "";
     int n;
@@ -1286,13 +1295,13 @@ SPIPE_API int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c, const s
     return n;
 }
 
-SPIPE_API int spipe_priv_has_title(const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL int spipe_priv_has_title(const spipe_priv_chart_t *c) {
     return c->timeline->title && c->timeline->title[0];
 }
 
 /* Writes "NVIDIA H200, 8 chunks, 2.345 ms, measured"; a device that is a model has that in its
    name. */
-SPIPE_API void spipe_priv_put_machine(FILE *f, const spipe_priv_chart_t *c, int form) {
+SPIPE_PRIV_LOCAL void spipe_priv_put_machine(FILE *f, const spipe_priv_chart_t *c, int form) {
     const spipe_timeline_t *t = c->timeline;
     char device[sizeof t->device + 1];
     memcpy(device, t->device, sizeof t->device);
@@ -1311,7 +1320,7 @@ SPIPE_API void spipe_priv_put_machine(FILE *f, const spipe_priv_chart_t *c, int 
 }
 
 /* The same, after the run's title if there is one. */
-SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
+SPIPE_PRIV_LOCAL void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
     if (spipe_priv_has_title(c)) {
         spipe_priv_put_text(f, c->timeline->title, form, 60);
         fputs(": ", f);
@@ -1320,7 +1329,7 @@ SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int fo
 }
 
 /* The distance of the marks on a time axis of about num marks: 1, 2 or 5 times a power of ten. */
-SPIPE_API double spipe_priv_tick(double wall_ms, int num, int *decimals) {
+SPIPE_PRIV_LOCAL double spipe_priv_tick(double wall_ms, int num, int *decimals) {
     double step = 1e-6;
     int i = 0;
     while (step * num < wall_ms) {
@@ -1338,14 +1347,14 @@ typedef struct spipe_priv_cell {
     size_t chunk;   /* number of that chunk */
 } spipe_priv_cell_t;
 
-SPIPE_API char spipe_priv_cell_char(const spipe_priv_cell_t *cell, double cell_ms) {
+SPIPE_PRIV_LOCAL char spipe_priv_cell_char(const spipe_priv_cell_t *cell, double cell_ms) {
     if (cell->busy_ms < 0.02 * cell_ms) return '.';
     if (cell->busy_ms < 0.5 * cell_ms) return ':';
     return cell->most_ms < 0.499 * cell_ms ? '#' : (char)('0' + cell->chunk % 10);
 }
 
-SPIPE_API void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
-                                    const spipe_priv_row_t *row, int columns) {
+SPIPE_PRIV_LOCAL void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
+                                           const spipe_priv_row_t *row, int columns) {
     spipe_priv_cell_t cells[SPIPE_PRIV_MAX_COLUMNS];
     const double cell_ms = c->wall_ms / columns;
     size_t i;
@@ -1368,8 +1377,8 @@ SPIPE_API void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
 }
 
 /* Prints the axis: its marks, and their times on the line below. */
-SPIPE_API void spipe_priv_print_axis(FILE *to, const spipe_priv_chart_t *c, int indent,
-                                     int columns) {
+SPIPE_PRIV_LOCAL void spipe_priv_print_axis(FILE *to, const spipe_priv_chart_t *c, int indent,
+                                            int columns) {
     int decimals, k, mark = 0, at = 0;
     const double step = spipe_priv_tick(c->wall_ms, columns / 12, &decimals);
     fprintf(to, "%*s ", indent, "");
@@ -1431,7 +1440,7 @@ enum {
 };
 
 /* With a title, the title is above the machine, and the legend is below the axis. */
-SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
     static const char *const hues[SPIPE_PRIV_HUES] = {"5b8fd6", "f2a03d", "62b46a", "e8717a",
                                                       "4fbcb5", "dcc13f", "b48ad0", "a98267"};
     const int titled = spipe_priv_has_title(c);
@@ -1467,7 +1476,7 @@ SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
 }
 
 /* Draws what lies behind the bars: the rows' backgrounds, their labels, and the time axis. */
-SPIPE_API void spipe_priv_svg_ground(FILE *f, const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_svg_ground(FILE *f, const spipe_priv_chart_t *c) {
     const int bottom = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP;
     int decimals, k;
     const double step = spipe_priv_tick(c->wall_ms, 10, &decimals);
@@ -1499,8 +1508,8 @@ SPIPE_API void spipe_priv_svg_ground(FILE *f, const spipe_priv_chart_t *c) {
 
 /* Draws one rectangle: a bar with its chunk's number and a tooltip, or several adjacent bars of one
    colour. */
-SPIPE_API void spipe_priv_svg_bar(FILE *f, const spipe_priv_chart_t *c, const spipe_priv_bar_t *bar,
-                                  double end_ms) {
+SPIPE_PRIV_LOCAL void spipe_priv_svg_bar(FILE *f, const spipe_priv_chart_t *c,
+                                         const spipe_priv_bar_t *bar, double end_ms) {
     const spipe_span_t *s = &bar->span;
     const int y = SPIPE_PRIV_TOP + bar->row * SPIPE_PRIV_STEP;
     const double scale = (double)SPIPE_PRIV_WIDE / c->wall_ms;
@@ -1528,7 +1537,7 @@ SPIPE_API void spipe_priv_svg_bar(FILE *f, const spipe_priv_chart_t *c, const sp
     fprintf(f, "\" y=\"%d\">%zu</text>\n", y + 18, s->chunk);
 }
 
-SPIPE_API void spipe_priv_svg(FILE *f, const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_svg(FILE *f, const spipe_priv_chart_t *c) {
     const double seam = 0.02 * c->wall_ms / (double)SPIPE_PRIV_WIDE; /* an invisible gap */
     size_t i, j;
     spipe_priv_svg_head(f, c);
@@ -1549,11 +1558,11 @@ SPIPE_API void spipe_priv_svg(FILE *f, const spipe_priv_chart_t *c) {
 /* ---- 3 pictures: HTML ---------------------------------------------------------------------- */
 /* Writes a part of the page line by line, because C99 compilers need not accept a string of more
    than 4,095 characters. */
-SPIPE_API void spipe_priv_put_lines(FILE *f, const char *const *lines) {
+SPIPE_PRIV_LOCAL void spipe_priv_put_lines(FILE *f, const char *const *lines) {
     for (; *lines; ++lines) fprintf(f, "%s\n", *lines);
 }
 
-SPIPE_API void spipe_priv_html_style(FILE *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_html_style(FILE *f) {
     static const char *const lines[] = {
         "<style>",
         ":root{color-scheme:light dark;--p:#fff;--l:#eef0f3;--t:#1d2430;--s:#5c6675;--g:#c9ced6}",
@@ -1573,7 +1582,7 @@ SPIPE_API void spipe_priv_html_style(FILE *f) {
     spipe_priv_put_lines(f, lines);
 }
 
-SPIPE_API void spipe_priv_html_draw(FILE *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_html_draw(FILE *f) {
     static const char *const lines[] = {
         "const hues=['#5b8fd6','#f2a03d','#62b46a','#e8717a','#4fbcb5','#dcc13f','#b48ad0',",
         "'#a98267'],cv=document.querySelector('canvas'),tip=document.querySelector('#tip'),",
@@ -1610,7 +1619,7 @@ SPIPE_API void spipe_priv_html_draw(FILE *f) {
     spipe_priv_put_lines(f, lines);
 }
 
-SPIPE_API void spipe_priv_html_move(FILE *f) {
+SPIPE_PRIV_LOCAL void spipe_priv_html_move(FILE *f) {
     static const char *const lines[] = {
         "function view(x,y){const n=Math.min(Math.max(y-x,W*1e-6,1e-6),W);",
         "a=Math.min(Math.max(x,0),W-n);b=a+n;draw();hover()}",
@@ -1648,7 +1657,7 @@ SPIPE_API void spipe_priv_html_move(FILE *f) {
 
 /* Writes D, the data that the script draws. A row is [label, busy %], a span is [row, chunk, begin,
    end]. */
-SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
     size_t i;
     int r;
     fputs("const D={wall:", f);
@@ -1671,7 +1680,7 @@ SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
 }
 
 /* Writes the verdict below the chart: the limit, and a list item for each cause and its cure. */
-SPIPE_API void spipe_priv_html_verdict(FILE *f, const char *line) {
+SPIPE_PRIV_LOCAL void spipe_priv_html_verdict(FILE *f, const char *line) {
     const char *begin = line;
     if (!line[0]) return;
     fputs("<h2>Why was it not faster?</h2>\n<p>", f);
@@ -1687,7 +1696,7 @@ SPIPE_API void spipe_priv_html_verdict(FILE *f, const char *line) {
     fputs("</ul>\n", f);
 }
 
-SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width\">\n<title>",
           f);
@@ -1715,13 +1724,13 @@ SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
 /* Writes microseconds in steps of 1/1024, which are exact in binary. Readers add start and length,
    and two operations that touch must not overlap by a rounding error: speedscope would show one as
    the caller of the other. */
-SPIPE_API void spipe_priv_trace_time(FILE *f, unsigned long long v) {
+SPIPE_PRIV_LOCAL void spipe_priv_trace_time(FILE *f, unsigned long long v) {
     fprintf(f, "%llu.%010llu", v / 1024, v % 1024 * 9765625);
 }
 
 /* Trace viewers choose the colour by the name, so the name is that of the chunk. */
-SPIPE_API void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
-                                     const spipe_priv_bar_t *bar) {
+SPIPE_PRIV_LOCAL void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
+                                            const spipe_priv_bar_t *bar) {
     const unsigned long long begin = spipe_priv_round(bar->span.begin_ms * 1024e3);
     const unsigned long long end = spipe_priv_round(bar->span.end_ms * 1024e3);
     fprintf(f,
@@ -1735,7 +1744,7 @@ SPIPE_API void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
     fprintf(f, ",\"args\":{\"chunk\":%zu}}", bar->span.chunk);
 }
 
-SPIPE_API void spipe_priv_trace(FILE *f, const spipe_priv_chart_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_trace(FILE *f, const spipe_priv_chart_t *c) {
     size_t i;
     int r;
     fprintf(f,
@@ -1758,8 +1767,10 @@ SPIPE_API void spipe_priv_trace(FILE *f, const spipe_priv_chart_t *c) {
     fputs("\n]}\n", f);
 }
 
-SPIPE_API cudaError_t spipe_priv_chart_write(const spipe_timeline_t *timeline, const char *path,
-                                             void (*put)(FILE *f, const spipe_priv_chart_t *c)) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_chart_write(const spipe_timeline_t *timeline,
+                                                    const char *path,
+                                                    void (*put)(FILE *f,
+                                                                const spipe_priv_chart_t *c)) {
     spipe_priv_chart_t c;
     spipe_priv_file_t file;
     cudaError_t e;
@@ -1789,18 +1800,18 @@ SPIPE_API cudaError_t spipe_timeline_write_trace(const spipe_timeline_t *timelin
 
 /* ---- 4 json -------------------------------------------------------------------------------- */
 /* Each writes one member. The caller writes the comma before it, because the first has none. */
-SPIPE_API void spipe_priv_json_size(FILE *f, const char *name, size_t v) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_size(FILE *f, const char *name, size_t v) {
     if (v == SPIPE_AUTO)
         fprintf(f, "\"%s\": null", name); /* none or unknown */
     else
         fprintf(f, "\"%s\": %zu", name, v);
 }
 
-SPIPE_API void spipe_priv_json_int(FILE *f, const char *name, int v) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_int(FILE *f, const char *name, int v) {
     fprintf(f, "\"%s\": %d", name, v);
 }
 
-SPIPE_API void spipe_priv_json_double(FILE *f, const char *name, double v) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_double(FILE *f, const char *name, double v) {
     fprintf(f, "\"%s\": ", name);
     if (spipe_priv_is_number(v, -1e12, 1e12))
         spipe_priv_put(f, v, 6);
@@ -1808,13 +1819,13 @@ SPIPE_API void spipe_priv_json_double(FILE *f, const char *name, double v) {
         fputs("null", f);
 }
 
-SPIPE_API void spipe_priv_json_text(FILE *f, const char *name, const char *text) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_text(FILE *f, const char *name, const char *text) {
     fprintf(f, "\"%s\": \"", name);
     spipe_priv_put_text(f, text, SPIPE_PRIV_JSON, INT_MAX);
     fputc('"', f);
 }
 
-SPIPE_API void spipe_priv_json_doubles(FILE *f, const char *name, const double *v, int num) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_doubles(FILE *f, const char *name, const double *v, int num) {
     int i;
     fprintf(f, "\"%s\": [", name);
     for (i = 0; i < num; ++i) {
@@ -1827,21 +1838,21 @@ SPIPE_API void spipe_priv_json_doubles(FILE *f, const char *name, const double *
     fputc(']', f);
 }
 
-SPIPE_API void spipe_priv_json_six(FILE *f, const char *name, const double *v) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_six(FILE *f, const char *name, const double *v) {
     spipe_priv_json_doubles(f, name, v, SPIPE_PRIV_KINDS);
 }
 
-SPIPE_API void spipe_priv_json_pair(FILE *f, const char *name, const double *v) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_pair(FILE *f, const char *name, const double *v) {
     spipe_priv_json_doubles(f, name, v, 2);
 }
 
-SPIPE_API void spipe_priv_json_sizes(FILE *f, const char *name, const size_t *v) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_sizes(FILE *f, const char *name, const size_t *v) {
     fprintf(f, "\"%s\": [%zu, %zu]", name, v[0], v[1]);
 }
 
 /* Writes a list with one value per device: its chunks, or its number. */
-SPIPE_API void spipe_priv_json_devices(FILE *f, const char *name, const spipe_report_t *r,
-                                       int chunks) {
+SPIPE_PRIV_LOCAL void spipe_priv_json_devices(FILE *f, const char *name, const spipe_report_t *r,
+                                              int chunks) {
     int i;
     fprintf(f, ",\n  \"%s\": [", name);
     for (i = 0; i < r->num_devices; ++i) {
@@ -1852,7 +1863,7 @@ SPIPE_API void spipe_priv_json_devices(FILE *f, const char *name, const spipe_re
 }
 
 /* One line for each field of the report. */
-SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
+SPIPE_PRIV_LOCAL void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
 #define SPIPE_PRIV_MEMBER(kind, field)                                                             \
     do {                                                                                           \
         fputs(",\n  ", f);                                                                         \
@@ -1935,6 +1946,7 @@ SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, cons
     return spipe_priv_file_close(&file);
 }
 
+#endif /* SPIPE_PRIV_CODE */
 #endif /* STREAMPIPE_TIMELINE_H */
 
 /*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

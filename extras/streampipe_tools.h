@@ -109,6 +109,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
 /* ============================================================================================
    >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
+#if SPIPE_PRIV_CODE
 
 /* ---- 1 doctor ------------------------------------------------------------------------------ */
 typedef struct spipe_priv_doctor {
@@ -119,8 +120,8 @@ typedef struct spipe_priv_doctor {
 
 /* Reports one finding: a sentence, and the cure if it is bad. good: 1 = good, 0 = bad, -1 =
    unknown. */
-SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_finding_t finding,
-                                     int good, const char *cure, const char *format, ...) {
+SPIPE_PRIV_LOCAL void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_finding_t finding,
+                                            int good, const char *cure, const char *format, ...) {
     va_list args;
     const char *mark = "-";
     spipe_verdict_t verdict = SPIPE_VERDICT_NONE;
@@ -143,7 +144,7 @@ SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_findi
 }
 
 /* Reports what the device can do. */
-SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
+SPIPE_PRIV_LOCAL void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
     const spipe_device_t *f = &doc->c->device;
     const char *memory = "own memory, reached by copies";
     if (f->host_page_tables) memory = "own memory; it reads pageable memory at the same speed";
@@ -178,7 +179,7 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
 }
 
 /* Reports environment variables that serialise work. */
-SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
+SPIPE_PRIV_LOCAL void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
     const int blocks = spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING");
     const int profiler = spipe_priv_env_profiler();
     const size_t connections = spipe_priv_env_connections(), streams = doc->d->num_streams;
@@ -199,8 +200,8 @@ SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
 }
 
 /* The kind of memory at the user's pointer, in words. */
-SPIPE_API const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, int type,
-                                               int pinned) {
+SPIPE_PRIV_LOCAL const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, int type,
+                                                      int pinned) {
     if (!doc->d->pointer) return "no pointer was given";
     if (type == SPIPE_PRIV_DEVICE) return "it is device memory";
     if (pinned) return "it is pinned";
@@ -210,7 +211,7 @@ SPIPE_API const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, i
 }
 
 /* Reports whether the user's memory is pinned. */
-SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
     int type = SPIPE_PRIV_PAGEABLE, pinned = 0, good = -1;
     if (doc->d->pointer) {
         SPIPE_TRY(spipe_priv_memory_type(doc->d->pointer, &type, NULL));
@@ -225,7 +226,7 @@ SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) 
 }
 
 /* Reports whether the user's streams are non-blocking and different. */
-SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
     const spipe_doctor_desc_t *d = doc->d;
     const int some = d->num_streams > 0;
     size_t i, j, legacy = 0, blocking = 0, twice = 0;
@@ -277,7 +278,7 @@ typedef struct spipe_priv_probe {
 /* Issues the operations of `what`: in, back and a kernel on the first stream; out and another
    kernel on the second stream, which depend on none of the former and so should not wait for
    them. */
-SPIPE_API cudaError_t spipe_priv_probe_issue(spipe_priv_probe_t *p, int what) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_probe_issue(spipe_priv_probe_t *p, int what) {
     const size_t n = p->d->probe_bytes;
     if (what & SPIPE_PRIV_TRY_IN) {
         SPIPE_TRY(
@@ -299,7 +300,7 @@ SPIPE_API cudaError_t spipe_priv_probe_issue(spipe_priv_probe_t *p, int what) {
 }
 
 /* The time of some operations by the GPU's clock: the shortest of three, after one to warm up. */
-SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, double *ms) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, double *ms) {
     int i;
     *ms = 1e300;
     for (i = 0; i < 4; ++i) {
@@ -319,7 +320,8 @@ SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, dou
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p, const spipe_doctor_desc_t *d) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
+                                                     const spipe_doctor_desc_t *d) {
     int i;
     memset(p, 0, sizeof *p);
     p->d = d;
@@ -339,7 +341,7 @@ SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p, const spipe
     return spipe_event_create(&p->join);
 }
 
-SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
     int i;
     (void)cudaDeviceSynchronize();
     for (i = 0; i < 2; ++i) {
@@ -353,7 +355,7 @@ SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
 }
 
 /* The share of the shorter of two times that was hidden: 1 = all of it. */
-SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
+SPIPE_PRIV_LOCAL double spipe_priv_hidden(double a, double b, double together) {
     const double less = a < b ? a : b;
     const double hidden = less > 0.0 ? (a + b - together) / less : 0.0;
     if (hidden < 0.0) return 0.0;
@@ -361,7 +363,7 @@ SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
 }
 
 /* Reports what was measured of the copies. */
-SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int returned) {
+SPIPE_PRIV_LOCAL void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int returned) {
     const spipe_checkup_t *c = doc->c;
     const double bytes = (double)doc->d->probe_bytes * 1e-6;
     spipe_priv_doctor_say(doc, SPIPE_FIND_DEFERRED, returned,
@@ -383,8 +385,8 @@ SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int retur
 }
 
 /* Measures what overlaps, and reports it. */
-SPIPE_API cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
-                                              spipe_priv_probe_t *p) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
+                                                     spipe_priv_probe_t *p) {
     spipe_checkup_t *c = doc->c;
     double ordered = 0.0, two = 0.0;
     SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_OUT, &c->out_ms));
@@ -415,7 +417,7 @@ SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
 }
 
 /* Makes the device of the first stream the current one, if there is a stream. */
-SPIPE_API cudaError_t spipe_priv_doctor_begin(const spipe_doctor_desc_t *d, int *before) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_doctor_begin(const spipe_doctor_desc_t *d, int *before) {
     cudaEvent_t event;
     int device;
     SPIPE_TRY(cudaGetDevice(before));
@@ -426,7 +428,7 @@ SPIPE_API cudaError_t spipe_priv_doctor_begin(const spipe_doctor_desc_t *d, int 
     return *before == device ? cudaSuccess : cudaSetDevice(device);
 }
 
-SPIPE_API cudaError_t spipe_priv_doctor_examine(const spipe_priv_doctor_t *doc) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_doctor_examine(const spipe_priv_doctor_t *doc) {
     spipe_priv_probe_t probe;
     cudaError_t e = cudaSuccess;
     SPIPE_TRY(spipe_device_get(&doc->c->device, -1));
@@ -442,8 +444,8 @@ SPIPE_API cudaError_t spipe_priv_doctor_examine(const spipe_priv_doctor_t *doc) 
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_doctor_all(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
-                                            FILE *to) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_doctor_all(const spipe_doctor_desc_t *d,
+                                                   spipe_checkup_t *checkup, FILE *to) {
     const spipe_doctor_desc_t plain = spipe_doctor_default();
     spipe_checkup_t unseen;
     spipe_priv_doctor_t doc;
@@ -473,6 +475,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     return e;
 }
 
+#endif /* SPIPE_PRIV_CODE */
 #endif /* STREAMPIPE_TOOLS_H */
 
 /*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

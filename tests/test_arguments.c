@@ -10,12 +10,17 @@ static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
     return c && !user ? cudaSuccess : cudaErrorUnknown;
 }
 
-static cudaError_t no_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t no_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     *count = 0;
     return dst && max_count && !user ? cudaSuccess : cudaErrorUnknown;
 }
 
-static cudaError_t no_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t no_sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     return src && count > first && !user ? cudaSuccess : cudaErrorUnknown;
 }
 
@@ -85,8 +90,8 @@ static void test_adding(void) {
     int i, refused = 0;
     refused += spipe_add_input(NULL, bytes, 1) == -1;
     refused += spipe_add_resident(NULL, bytes, 1, SPIPE_ZERO) == -1;
-    refused += spipe_add_source(NULL, no_source, NULL, 1) == -1;
-    refused += spipe_add_sink(NULL, no_sink, NULL, 1) == -1;
+    refused += spipe_add_source(NULL, no_source, NULL, 1, SPIPE_IN_ORDER) == -1;
+    refused += spipe_add_sink(NULL, no_sink, NULL, 1, SPIPE_IN_ORDER) == -1;
     refused += spipe_set_halo(NULL, 0, 1, 1, SPIPE_EDGE_ZERO) == -1;
     refused += spipe_add_stage(NULL, "s", nothing, NULL) == -1;
     refused += spipe_add_host_stage(NULL, "s", nothing, NULL, 0, 0) == -1;
@@ -98,8 +103,8 @@ static void test_adding(void) {
            "adding to no description, or to a stage or buffer that is not there: -1");
     d = spipe_desc_default();
     for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) refused += spipe_add_temp(&d, 1) == i;
-    refused += spipe_add_source(&d, no_source, NULL, 1) == -1;
-    refused += spipe_add_sink(&d, no_sink, NULL, 1) == -1;
+    refused += spipe_add_source(&d, no_source, NULL, 1, SPIPE_IN_ORDER) == -1;
+    refused += spipe_add_sink(&d, no_sink, NULL, 1, SPIPE_IN_ORDER) == -1;
     refused += spipe_add_resident(&d, NULL, 1, SPIPE_ZERO) == -1;
     refused += spipe_set_halo(&d, beyond, 1, 1, SPIPE_EDGE_ZERO) == -1;
     d.num_buffers = -1;
@@ -272,7 +277,10 @@ typedef struct bad_source {
     int boast;         /* 1 = says that it gave more than there was room for */
 } bad_source_t;
 
-static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     bad_source_t *s = (bad_source_t *)user;
     *count = s->left < max_count ? s->left : max_count;
     memset(dst, 1, *count);
@@ -287,8 +295,8 @@ static void run_sources(const char *rule, bad_source_t a, bad_source_t b, cudaEr
     spipe_report_t r;
     cudaError_t e;
     d.chunk = 16;
-    spipe_add_source(&d, give, &a, 1);
-    spipe_add_source(&d, give, &b, 1);
+    spipe_add_source(&d, give, &a, 1, SPIPE_IN_ORDER);
+    spipe_add_source(&d, give, &b, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "nothing", nothing, NULL);
     e = spipe_run(&d, &r);
     if (!strstr(r.failure.message, word)) tap_note("%s", r.failure.message);

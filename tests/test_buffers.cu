@@ -117,7 +117,10 @@ typedef struct feed {
 } feed_t;
 
 /* Gives most elements a call at most, as a pipe or a socket would. */
-static cudaError_t feed_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t feed_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     feed_t *f = (feed_t *)user;
     size_t n = f->total - f->given;
     if (n > max_count) n = max_count;
@@ -129,7 +132,9 @@ static cudaError_t feed_source(void *dst, size_t max_count, size_t *count, void 
     return cudaSuccess;
 }
 
-static cudaError_t feed_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t feed_sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     feed_t *f = (feed_t *)user;
     f->in_order &= first == f->taken;
     memcpy(f->out + first * f->eb, src, count * f->eb);
@@ -151,8 +156,8 @@ static int stream_is_right(size_t n, size_t eb, size_t chunk, size_t most, size_
     d.chunk = chunk;
     d.schedule = schedule;
     d.threads = threads;
-    spipe_add_source(&d, feed_source, &f, eb);
-    spipe_add_sink(&d, feed_sink, &f, eb);
+    spipe_add_source(&d, feed_source, &f, eb, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, feed_sink, &f, eb, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     int good = runs(&d) && f.taken == n && f.in_order && pipe_guard_whole(y);
     for (i = 0; i < n * eb; ++i) wrong += y.at[i] != pipe_mix(x.at[i], i);
@@ -190,8 +195,8 @@ static void test_short_source(void) {
     spipe_report_t r;
     d.count = 200;
     d.chunk = 30;
-    spipe_add_source(&d, feed_source, &f, 1);
-    spipe_add_sink(&d, feed_sink, &f, 1);
+    spipe_add_source(&d, feed_source, &f, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, feed_sink, &f, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "100 of 200") &&
                r.failure.chunk == 3 && r.failure.chunks_whole == 3 && f.taken == 90,
@@ -236,7 +241,7 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
     d.schedule = schedule;
     d.threads = 3;
     if (from_source)
-        spipe_add_source(&d, feed_source, &f, sizeof(int));
+        spipe_add_source(&d, feed_source, &f, sizeof(int), SPIPE_IN_ORDER);
     else
         spipe_add_input(&d, x, sizeof(int));
     spipe_add_output(&d, y, sizeof(int));

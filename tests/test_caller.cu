@@ -34,7 +34,10 @@ static void look(seen_t *s) {
     s->deaf += sigismember(&mask, SIGSEGV) || sigismember(&mask, SIGBUS);
 }
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     seen_t *s = (seen_t *)user;
     const size_t left = N - s->given;
     *count = left < max_count ? left : max_count;
@@ -44,10 +47,8 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
-    (void)count;
-    (void)first;
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    (void)part;
     look((seen_t *)user);
     return cudaSuccess;
 }
@@ -82,8 +83,8 @@ static void test_signals(void) {
     if (pthread_sigmask(SIG_SETMASK, NULL, &before) != 0) exit(99);
     d.chunk = CHUNK;
     d.threads = 2;
-    spipe_add_source(&d, source, &in, 1);
-    spipe_add_sink(&d, sink, &out, 1);
+    spipe_add_source(&d, source, &in, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, sink, &out, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     spipe_stage_ordered(
         &d, spipe_add_host_stage(&d, "host", host_stage, &host, SPIPE_BIT(1), 0)); /* it counts */

@@ -210,7 +210,10 @@ static void test_rest(spipe_schedule_t schedule) {
     }
 }
 
-static cudaError_t take(const void *, size_t, size_t, void *) { return cudaSuccess; }
+static cudaError_t take(const spipe_part_t *part, void *) {
+    (void)part;
+    return cudaSuccess;
+}
 
 /* ---- outputs that nobody wrote --------------------------------------------------------------- */
 /* A stage that leaves elements out, from number `from` of a chunk on. */
@@ -252,7 +255,7 @@ static cudaError_t run_gap(spipe_schedule_t schedule, gap_t *g, int sink, unsign
     d.checked = 1;
     spipe_add_input(&d, x, sizeof *x);
     if (sink)
-        spipe_add_sink(&d, take, NULL, sizeof *y);
+        spipe_add_sink(&d, take, NULL, sizeof *y, SPIPE_IN_ORDER);
     else
         spipe_add_output(&d, y, sizeof *y);
     if (!g->in_host_stage) spipe_add_stage(&d, "copy", gap_stage, g);
@@ -499,7 +502,10 @@ static void test_no_lie(spipe_schedule_t schedule, work_t work) {
 /* Nor is a first chunk of another length: the source of a kept pipeline ends elsewhere. */
 static size_t left_to_give;
 
-static cudaError_t give(void *dst, size_t most, size_t *count, void *) {
+static cudaError_t give(spipe_part_t *part, void *) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     *count = left_to_give < most ? left_to_give : most;
     left_to_give -= *count;
     memset(dst, 1, *count);
@@ -516,8 +522,8 @@ static void test_open_end(const unsigned char *table) {
     int good = 1;
     d.chunk = CHUNK;
     d.checked = 1;
-    spipe_add_source(&d, give, NULL, 1);
-    spipe_add_sink(&d, take, NULL, 1);
+    spipe_add_source(&d, give, NULL, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, take, NULL, 1, SPIPE_IN_ORDER);
     spipe_add_resident(&d, NULL, 64, SPIPE_ZERO);
     spipe_add_temp(&d, 3);
     spipe_add_stage(&d, "twice", work_stage, &work);

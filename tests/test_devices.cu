@@ -237,7 +237,10 @@ typedef struct flow {
     std::atomic<int> inside, twice, wrong;
 } flow_t;
 
-static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t flow_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     flow_t *w = (flow_t *)user;
     const size_t left = w->x.bytes - w->given, n = left < w->most ? left : w->most;
     if (w->inside++ > 0) w->twice = 1;
@@ -248,7 +251,9 @@ static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void 
     return w->given > w->fail_at ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
-static cudaError_t flow_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t flow_sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     flow_t *w = (flow_t *)user;
     if (first != w->taken) w->wrong = 1;
     if (first == w->refused && ++w->refusals > 0) return cudaErrorOperatingSystem;
@@ -257,7 +262,9 @@ static cudaError_t flow_sink(const void *src, size_t count, size_t first, void *
     return cudaSuccess;
 }
 
-static cudaError_t flow_sink_2(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t flow_sink_2(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     flow_t *w = (flow_t *)user;
     if (first != w->taken_2) w->wrong = 1;
     for (int ms = 0; first == w->held && w->refusals == 0 && ms < 100; ++ms) {
@@ -319,9 +326,9 @@ static cudaError_t flow_run(flow_t *w, size_t count, size_t chunk, size_t thread
     d.count = count;
     d.chunk = chunk;
     d.threads = threads;
-    spipe_add_source(&d, flow_source, w, 1);
-    spipe_add_sink(&d, flow_sink, w, 1);
-    spipe_add_sink(&d, flow_sink_2, w, 1);
+    spipe_add_source(&d, flow_source, w, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, flow_sink, w, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, flow_sink_2, w, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     spipe_add_stage(&d, "again", pipe_mix_stage, &more);
     use(&d);
@@ -571,11 +578,11 @@ static cudaError_t run_trap_to_sinks(flow_t *w, trap_t *t, int source, int sinks
     t->args.out = 1;
     t->args.elem_bytes = 1;
     if (source)
-        spipe_add_source(&d, flow_source, w, 1);
+        spipe_add_source(&d, flow_source, w, 1, SPIPE_IN_ORDER);
     else
         spipe_add_input(&d, w->x.at, 1);
-    spipe_add_sink(&d, flow_sink, w, 1);
-    if (sinks == 2) spipe_add_sink(&d, flow_sink_2, w, 1);
+    spipe_add_sink(&d, flow_sink, w, 1, SPIPE_IN_ORDER);
+    if (sinks == 2) spipe_add_sink(&d, flow_sink_2, w, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "trap", trap_stage, t);
     if (sinks == 2) spipe_add_stage(&d, "again", pipe_mix_stage, &more);
     use(&d);
@@ -631,7 +638,7 @@ static void test_counted_source_ends(void) {
     std::atomic<int> stages(0);
     flow_new(&w, 20000, SIZE_MAX);
     d.chunk = 100;
-    spipe_add_source(&d, flow_source, &w, 1);
+    spipe_add_source(&d, flow_source, &w, 1, SPIPE_IN_ORDER);
     spipe_add_resident(&d, weights, sizeof weights, SPIPE_UPLOAD);
     spipe_add_resident(&d, counts, sizeof counts, SPIPE_DOWNLOAD);
     spipe_add_stage(&d, "count", count_or_fail, &stages);
@@ -711,7 +718,8 @@ static void test_refusals(void) {
     d = spipe_desc_default();
     flow_t w;
     flow_new(&w, 10, SIZE_MAX);
-    spipe_set_halo(&d, spipe_add_source(&d, flow_source, &w, 1), 1, 1, SPIPE_EDGE_CLAMP);
+    spipe_set_halo(&d, spipe_add_source(&d, flow_source, &w, 1, SPIPE_IN_ORDER), 1, 1,
+                   SPIPE_EDGE_CLAMP);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     use(&d);
     tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "halo"),
@@ -773,8 +781,8 @@ static cudaError_t not_ready_stage(const spipe_chunk_t *c, void *user) {
     return c->index == 30 ? cudaErrorNotReady : pipe_mix_stage(c, user);
 }
 
-static cudaError_t not_ready_sink(const void *src, size_t count, size_t first, void *user) {
-    return first == 3000 ? cudaErrorNotReady : flow_sink(src, count, first, user);
+static cudaError_t not_ready_sink(const spipe_part_t *part, void *user) {
+    return part->first == 3000 ? cudaErrorNotReady : flow_sink(part, user);
 }
 
 static void test_not_ready(void) {
@@ -795,8 +803,8 @@ static void test_not_ready(void) {
             d.threads = k % 2 ? SPIPE_AUTO : 0;
             spipe_add_input(&d, w.x.at, 1);
             if (what == 0) spipe_add_output(&d, w.y.at, 1);
-            if (what == 1) spipe_add_sink(&d, flow_sink, &w, 1);
-            if (what == 2) spipe_add_sink(&d, not_ready_sink, &w, 1);
+            if (what == 1) spipe_add_sink(&d, flow_sink, &w, 1, SPIPE_IN_ORDER);
+            if (what == 2) spipe_add_sink(&d, not_ready_sink, &w, 1, SPIPE_IN_ORDER);
             spipe_add_stage(&d, "mix", what < 2 ? not_ready_stage : pipe_mix_stage, &args);
             use(&d);
             const cudaError_t e = spipe_run(&d, &r);

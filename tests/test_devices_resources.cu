@@ -51,7 +51,10 @@ static cudaError_t add(const spipe_chunk_t *c, void *user) {
                         c->first, w->kind == RESIDENT ? SPIPE_BUF(c, 2, unsigned) : NULL);
 }
 
-static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     *count = COUNT - w->taken < most ? COUNT - w->taken : most;
     memcpy(dst, w->x + w->taken, *count * 4);
@@ -59,7 +62,9 @@ static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy(((world_t *)user)->y + first, src, count * 4);
     return cudaSuccess;
 }
@@ -84,8 +89,8 @@ static void world_new(world_t *w, spipe_resources_t *r, kind_t kind) {
     w->d.threads = pipe_threads() ? 2 : SPIPE_AUTO;
     w->d.count = COUNT;
     if (kind == HOSTED) {
-        spipe_add_source(&w->d, give, w, 4);
-        spipe_add_sink(&w->d, take, w, 4);
+        spipe_add_source(&w->d, give, w, 4, SPIPE_IN_ORDER);
+        spipe_add_sink(&w->d, take, w, 4, SPIPE_IN_ORDER);
     } else {
         spipe_add_input(&w->d, w->x, 4);
         spipe_add_output(&w->d, w->y, 4);

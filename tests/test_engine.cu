@@ -56,7 +56,9 @@ enum {
     LATE = 5
 };
 
-static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t source_at(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     seen_t *s = (seen_t *)user;
     size_t k;
     if (s->ms > 0 && first == LATE * CHUNK) {
@@ -82,7 +84,7 @@ static spipe_desc_t describe(seen_t *s, unsigned char *y, size_t threads, int or
     d.depth = 8;
     d.threads = threads;
     d.staging = SPIPE_STAGING_COPY;
-    spipe_add_source_at(&d, source_at, s, 1);
+    spipe_add_source(&d, source_at, s, 1, SPIPE_ANY_ORDER);
     spipe_add_output(&d, y, 1);
     const int number = spipe_add_stage(&d, "stage", stage, s);
     if (ordered) spipe_stage_ordered(&d, number);
@@ -140,7 +142,10 @@ static double cpu_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static cudaError_t sleepy_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t sleepy_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     int *left = (int *)user;
     usleep(100000);
     *count = *left > 0 ? max_count : 0;
@@ -172,9 +177,9 @@ static void test_blocking(void) {
         d.depth = 3;
         d.blocking = 1;
         if (k == 0)
-            spipe_add_source(&d, sleepy_source, &left, 1);
+            spipe_add_source(&d, sleepy_source, &left, 1, SPIPE_IN_ORDER);
         else
-            spipe_add_source_at(&d, source_at, &s, 1);
+            spipe_add_source(&d, source_at, &s, 1, SPIPE_ANY_ORDER);
         spipe_add_output(&d, y, 1);
         spipe_add_stage(&d, "stage", stage, &s);
         if (k == 1) {

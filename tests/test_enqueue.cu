@@ -198,7 +198,10 @@ typedef struct rolling {
     int in_order;
 } rolling_t;
 
-static cudaError_t rolling_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t rolling_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     rolling_t *r = (rolling_t *)user;
     size_t i;
     for (i = 0; i < max_count; ++i)
@@ -207,7 +210,9 @@ static cudaError_t rolling_source(void *dst, size_t max_count, size_t *count, vo
     return cudaSuccess;
 }
 
-static cudaError_t rolling_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t rolling_sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     rolling_t *r = (rolling_t *)user;
     size_t i;
     for (i = 0; i < count; ++i) {
@@ -238,8 +243,8 @@ static void test_host_work(void) {
     int k, good = 1;
     d.count = N;
     d.chunk = CHUNK;
-    spipe_add_source(&d, rolling_source, &r, 1);
-    spipe_add_sink(&d, rolling_sink, &r, 1);
+    spipe_add_source(&d, rolling_source, &r, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, rolling_sink, &r, 1, SPIPE_IN_ORDER);
     spipe_add_resident(&d, &weight, sizeof weight, SPIPE_UPLOAD | SPIPE_DOWNLOAD);
     spipe_add_resident(&d, &back, sizeof back, SPIPE_DOWNLOAD);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
@@ -432,9 +437,8 @@ static void test_stream_zero(void) {
     pipe_free(&y);
 }
 
-static cudaError_t bad_sink(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
-    (void)count;
+static cudaError_t bad_sink(const spipe_part_t *part, void *user) {
+    const size_t first = part->first, count = part->count;
     if (first >= 5 * CHUNK) return cudaErrorOperatingSystem;
     *(size_t *)user = first + count;
     return cudaSuccess;
@@ -507,7 +511,7 @@ static void test_late_failure(void) {
     d.count = N;
     d.chunk = CHUNK;
     spipe_add_input(&d, x.at, 1);
-    spipe_add_sink(&d, bad_sink, &got, 1);
+    spipe_add_sink(&d, bad_sink, &got, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     tap_ok(spipe_pipeline_enqueue(p, NULL) == cudaErrorOperatingSystem &&

@@ -10,33 +10,29 @@ static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
     return cudaMemsetAsync(c->data[1], 0, c->count * sizeof(int), c->stream);
 }
 
-static cudaError_t no_source(void *dst, size_t max_count, size_t *count, void *user) {
-    (void)dst;
-    (void)max_count;
+static cudaError_t no_source(spipe_part_t *part, void *user) {
+    size_t *count = &part->count;
     (void)user;
     *count = 0;
     return cudaSuccess;
 }
 
-static cudaError_t greedy_source(void *dst, size_t max_count, size_t *count, void *user) {
-    (void)dst;
+static cudaError_t greedy_source(spipe_part_t *part, void *user) {
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     (void)user;
     *count = max_count + 1;
     return cudaSuccess;
 }
 
-static cudaError_t broken_source(void *dst, size_t max_count, size_t *count, void *user) {
-    (void)dst;
-    (void)max_count;
-    (void)count;
+static cudaError_t broken_source(spipe_part_t *part, void *user) {
+    (void)part;
     (void)user;
     return cudaErrorOperatingSystem;
 }
 
-static cudaError_t no_sink(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
-    (void)count;
-    (void)first;
+static cudaError_t no_sink(const spipe_part_t *part, void *user) {
+    (void)part;
     (void)user;
     return cudaSuccess;
 }
@@ -122,10 +118,10 @@ static void test_buffers(void) {
     d.chunk = SIZE_MAX / 2;
     refused(&d, "too many bytes", "a chunk past SIZE_MAX");
     d = good();
-    spipe_add_source(&d, NULL, NULL, 4);
+    spipe_add_source(&d, NULL, NULL, 4, SPIPE_IN_ORDER);
     refused(&d, "function is NULL", "a source without a function");
     d = good();
-    spipe_add_sink(&d, NULL, NULL, 4);
+    spipe_add_sink(&d, NULL, NULL, 4, SPIPE_IN_ORDER);
     refused(&d, "function is NULL", "a sink without a function");
     d = good();
     spipe_add_resident(&d, NULL, 100, SPIPE_UPLOAD);
@@ -159,7 +155,7 @@ static void test_sizes(void) {
     refused(&d, "count was not set", "no count and no source");
     d = spipe_desc_default();
     d.count = 0;
-    spipe_add_source(&d, no_source, NULL, 4);
+    spipe_add_source(&d, no_source, NULL, 4, SPIPE_IN_ORDER);
     spipe_add_output(&d, result, 4);
     spipe_add_stage(&d, "nothing", nothing, NULL);
     refused(&d, "needs a length", "an output array beside a source without a count");
@@ -225,8 +221,8 @@ static void test_running(void) {
                spipe_pipeline_create(NULL, &d, NULL) == cudaErrorInvalidValue &&
                spipe_pipeline_destroy(NULL) == cudaSuccess,
            "so is a NULL pipeline, but for destroying");
-    spipe_add_source(&d, greedy_source, NULL, 4);
-    spipe_add_sink(&d, no_sink, NULL, 4);
+    spipe_add_source(&d, greedy_source, NULL, 4, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, no_sink, NULL, 4, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "nothing", nothing, NULL);
     tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "room for"),
            "a source that overfills is found out: %s", r.failure.message);

@@ -58,7 +58,10 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t give(void *dst, size_t want, size_t *n, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t want = part->count;
+    size_t *n = &part->count;
     world_t *w = (world_t *)user;
     unsigned char *to = (unsigned char *)dst;
     size_t i;
@@ -69,7 +72,9 @@ static cudaError_t give(void *dst, size_t want, size_t *n, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t take(const void *src, size_t n, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, n = part->count;
     world_t *w = (world_t *)user;
     may_throw(w, SINK, first / CHUNK);
     memcpy(w->out + first, src, n);
@@ -90,8 +95,8 @@ static spipe_desc_t describe(world_t *w, int thrower, int what, size_t threads) 
     d.count = N;
     d.chunk = CHUNK;
     d.threads = threads;
-    spipe_add_source(&d, give, w, 1);
-    spipe_add_sink(&d, take, w, 1);
+    spipe_add_source(&d, give, w, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, take, w, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "copy", copy_stage, w);
     spipe_add_host_stage(&d, "add", host_stage, w, SPIPE_BIT(1), SPIPE_BIT(1));
     if (thrower == PROGRESS) {

@@ -29,7 +29,9 @@ static cudaError_t held_query(cudaEvent_t event) {
     return cudaErrorNotReady;
 }
 
-static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t take_at(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy((unsigned *)user + first, src, count * 4);
     return cudaSuccess;
 }
@@ -78,9 +80,9 @@ int main(void) {
     d.threads = 2;
     spipe_add_input(&d, x, 4);
     other = d;
-    spipe_add_sink_at(&d, take_at, y, 4);
+    spipe_add_sink(&d, take_at, y, 4, SPIPE_ANY_ORDER);
     spipe_add_stage(&d, "add", add, NULL);
-    spipe_add_sink_at(&other, take_at, others, 4);
+    spipe_add_sink(&other, take_at, others, 4, SPIPE_ANY_ORDER);
     spipe_add_stage(&other, "wait", add, &other);
     other.count = 1000;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));

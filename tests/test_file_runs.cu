@@ -64,7 +64,9 @@ static cudaError_t keep(const spipe_chunk_t *c, void *) {
 /* Elements that a sink is given. */
 static bytes_t taken;
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     const size_t elem = *(const size_t *)user;
     taken.resize((first + count) * elem);
     memcpy(&taken[first * elem], src, count * elem);
@@ -78,7 +80,7 @@ static spipe_desc_t reads(spipe_file_t *in, size_t elem = 10) {
     spipe_desc_t d = spipe_desc_default();
     d.chunk = 7;
     spipe_add_file_input(&d, in, elem);
-    spipe_add_sink(&d, take, (void *)(elem == 1 ? &one : &ten), elem);
+    spipe_add_sink(&d, take, (void *)(elem == 1 ? &one : &ten), elem, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "keep", keep, NULL);
     return d;
 }
@@ -207,7 +209,7 @@ static void test_two_files(int way) {
     for (int k = 0; k < 2; ++k) {
         spipe_desc_t d = spipe_desc_default();
         spipe_add_file_input(&d, k ? &b : &a, 10);
-        spipe_add_sink(&d, take, (void *)&ten, 10);
+        spipe_add_sink(&d, take, (void *)&ten, 10, SPIPE_IN_ORDER);
         spipe_add_file_input(&d, k ? &a : &b, 10);
         spipe_add_stage(&d, "keep", keep, NULL);
         tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue &&
@@ -599,8 +601,8 @@ typedef struct reader {
     int right;
 } reader_t;
 
-static cudaError_t count_up(const void *, size_t, size_t count, void *user) {
-    __atomic_add_fetch((size_t *)user, count, __ATOMIC_RELAXED);
+static cudaError_t count_up(const spipe_part_t *part, void *user) {
+    __atomic_add_fetch((size_t *)user, part->count, __ATOMIC_RELAXED);
     return cudaSuccess;
 }
 
@@ -625,7 +627,7 @@ static void test_threads(void) {
     in.way = SPIPE_FILE_CACHED;
     spipe_desc_t d = reads(&in);
     d.num_buffers = 1;
-    spipe_add_sink_at(&d, count_up, NULL, 10);
+    spipe_add_sink(&d, count_up, NULL, 10, SPIPE_ANY_ORDER);
     for (k = 0; k < 4; ++k) {
         readers[k].d = &d;
         if (pthread_create(&threads[k], NULL, read_often, &readers[k]) != 0) exit(99);

@@ -26,7 +26,9 @@ typedef struct seen {
     int marks;
 } seen_t;
 
-static cudaError_t look(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t look(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     static const unsigned char zeros[65536] = {0};
     const unsigned char *at = (const unsigned char *)src;
     seen_t *s = (seen_t *)user;
@@ -83,7 +85,7 @@ int main(void) {
     d.chunk = (size_t)16 << 20;
     d.depth = 4;
     spipe_add_input(&d, x, 1);
-    spipe_add_sink(&d, look, &s, 1);
+    spipe_add_sink(&d, look, &s, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "copy", copy_stage, &staged);
     const cudaError_t e = spipe_run(&d, &r);
     if (e != cudaSuccess) tap_note("%s", r.failure.message);

@@ -19,7 +19,10 @@ typedef struct stream_of_sevens {
     size_t given, most;
 } stream_of_sevens_t;
 
-static cudaError_t give_sevens(void *dst, size_t want, size_t *n, void *user) {
+static cudaError_t give_sevens(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t want = part->count;
+    size_t *n = &part->count;
     stream_of_sevens_t *s = (stream_of_sevens_t *)user;
     *n = s->most - s->given < want ? s->most - s->given : want;
     memset(dst, 7, *n);
@@ -44,7 +47,7 @@ static void test_count_of_a_source(size_t count, const char *name) {
     d.count = LENGTH;
     d.chunk = 10;
     d.staging = SPIPE_STAGING_COPY;
-    spipe_add_source(&d, give_sevens, &sevens, 1);
+    spipe_add_source(&d, give_sevens, &sevens, 1, SPIPE_IN_ORDER);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "copy", copy_stage, &one_byte);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
@@ -191,28 +194,27 @@ static void test_resident_without_use(void) {
            "%s", f.message);
 }
 
-/* Says nothing of how much it gave. */
-static cudaError_t give_in_silence(void *dst, size_t want, size_t *n, void *user) {
-    (void)n;
+/* Leaves part->count as it is: it gave all that it was asked for. */
+static cudaError_t give_all(spipe_part_t *part, void *user) {
     (void)user;
-    memset(dst, 1, want);
+    memset(part->data, 1, part->count);
     return cudaSuccess;
 }
 
-static void test_silent_source(size_t count) {
+static void test_source_of_all(void) {
     unsigned char y[16] = {0};
     stream_of_sevens_t unused = {0, 0};
     spipe_desc_t d = spipe_desc_default();
-    spipe_report_t r;
+    size_t i, ones = 0;
     cudaError_t e;
-    d.count = count;
-    spipe_add_source(&d, give_in_silence, &unused, 1);
-    if (count != SPIPE_AUTO) spipe_add_output(&d, y, 1);
-    if (count == SPIPE_AUTO) spipe_add_temp(&d, 1);
+    d.count = 16;
+    d.chunk = 5;
+    spipe_add_source(&d, give_all, &unused, 1, SPIPE_IN_ORDER);
+    spipe_add_output(&d, y, 1);
     spipe_add_stage(&d, "copy", copy_stage, &one_byte);
-    e = spipe_run(&d, &r);
-    tap_ok(e == cudaErrorInvalidValue && strstr(r.failure.message, "did not set *count"), "%s: %s",
-           count == SPIPE_AUTO ? "until the end" : "16 elements", r.failure.message);
+    e = spipe_run(&d, NULL);
+    for (i = 0; i < 16; ++i) ones += y[i] == 1;
+    tap_ok(e == cudaSuccess && ones == 16, "a source that leaves part->count gave all of the part");
 }
 
 /* What lies before a chunk by so many bytes as user says. */
@@ -285,10 +287,11 @@ enum {
     REQUESTS = 50
 };
 
-static cudaError_t ask(void *dst, size_t want, size_t *n, void *user) {
+static cudaError_t ask(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    size_t *n = &part->count;
     peer_t *p = (peer_t *)user;
     struct timespec until;
-    (void)want;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
     pthread_mutex_lock(&p->lock);
@@ -302,10 +305,9 @@ static cudaError_t ask(void *dst, size_t want, size_t *n, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t answer(const void *src, size_t n, size_t first, void *user) {
+static cudaError_t answer(const spipe_part_t *part, void *user) {
+    const size_t n = part->count;
     peer_t *p = (peer_t *)user;
-    (void)src;
-    (void)first;
     pthread_mutex_lock(&p->lock);
     p->had += n;
     pthread_cond_signal(&p->moved);
@@ -320,8 +322,8 @@ static void test_source_that_waits(size_t threads, int cpus) {
     d.chunk = 1;
     d.depth = 4;
     d.threads = threads;
-    spipe_add_source(&d, ask, &p, 4);
-    spipe_add_sink(&d, answer, &p, 4);
+    spipe_add_source(&d, ask, &p, 4, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, answer, &p, 4, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "copy", copy_stage, &four_bytes);
     tap_ok(spipe_run(&d, &r) == cudaSuccess && !p.stuck && p.had == REQUESTS,
            "%d processors, %s threads: a source may wait for what the sink has had", cpus,
@@ -592,8 +594,7 @@ int main(void) {
     test_longer_than_pinned();
     test_resident_sizes();
     test_resident_without_use();
-    test_silent_source(16);
-    test_silent_source(SPIPE_AUTO);
+    test_source_of_all();
     test_wide_edge(1);
     test_wide_edge(12);
     if (sizeof(size_t) > 4) test_much_scratch(); /* or the sum is more than SIZE_MAX */

@@ -49,7 +49,10 @@ static world_t *world_new(void) {
 }
 
 /* A ticket is the item and the epoch. */
-static cudaError_t next(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t next(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     unsigned *t = (unsigned *)dst;
     for (*count = 0; *count < max_count && w->given < ALL; ++*count, ++w->given, t += 2) {
@@ -59,7 +62,9 @@ static cudaError_t next(void *dst, size_t max_count, size_t *count, void *user) 
     return cudaSuccess;
 }
 
-static cudaError_t work(void *dst, const void *tickets, size_t first, size_t count, void *user) {
+static cudaError_t work(const spipe_part_t *part, const void *tickets, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     const unsigned *t = (const unsigned *)tickets;
     unsigned *to = (unsigned *)dst, k;
@@ -101,7 +106,7 @@ static void loop_new(loop_t *l, world_t *w, size_t chunk, size_t threads) {
     l->d = spipe_desc_default();
     l->d.chunk = chunk;
     l->d.threads = threads;
-    l->d.buffers[spipe_add_source_split(&l->d, next, work, w, 8, 4 * WORDS)].why = why;
+    l->d.buffers[spipe_add_split_source(&l->d, next, work, w, 8, 4 * WORDS)].why = why;
     SPIPE_CHECK(cudaMalloc((void **)&l->arrived, ALL * 4 * WORDS));
     SPIPE_CHECK(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking));
     SPIPE_CHECK(cudaMemsetAsync(l->arrived, 0xEE, ALL * 4 * WORDS, l->stream));

@@ -110,9 +110,9 @@ static cudaError_t number_stage(const spipe_chunk_t *c, void *user) {
     return (cudaError_t)5000;
 }
 
-static cudaError_t silent_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
-
-static cudaError_t long_source(void *, size_t most, size_t *count, void *) {
+static cudaError_t long_source(spipe_part_t *part, void *) {
+    const size_t most = part->count;
+    size_t *count = &part->count;
     *count = most + 1;
     return cudaSuccess;
 }
@@ -492,18 +492,10 @@ static cudaError_t run_in_stage(spipe_failure_t *f) {
     return in.destroy == in.run ? in.run : cudaSuccess;
 }
 
-static cudaError_t silent(spipe_failure_t *f) {
-    spipe_desc_t d = good();
-    d.num_buffers = 0;
-    spipe_add_source(&d, silent_source, NULL, sizeof *x);
-    spipe_add_output(&d, y, sizeof *y);
-    return run(&d, f);
-}
-
 static cudaError_t too_long(spipe_failure_t *f) {
     spipe_desc_t d = good();
     d.num_buffers = 0;
-    spipe_add_source(&d, long_source, NULL, sizeof *x);
+    spipe_add_source(&d, long_source, NULL, sizeof *x, SPIPE_IN_ORDER);
     spipe_add_output(&d, y, sizeof *y);
     return run(&d, f);
 }
@@ -748,9 +740,8 @@ static const mistake_t mistakes[] = {
     {"A positive int, or EOF, as a stage's result", no_error_of_cuda, (cudaError_t)5000,
      "`spipe_chunk_fail` for other errors, else a `cudaError_t`: 1 is \"invalid "
      "argument\""},
-    {"A source that does not set `*count`", silent, cudaErrorInvalidValue, "set it, 0 at the end"},
     {"A source that gives more than it was asked for", too_long, cudaErrorInvalidValue,
-     "give at most `max_count` elements per call"},
+     "give at most `part->count` elements per call"},
 #if !defined(_WIN32)
     {NULL, NULL, cudaSuccess, "Files"},
     {"An array beside a file, and no `count`", file_and_array, cudaErrorInvalidValue,

@@ -13,13 +13,25 @@ static unsigned char *pinned_at;
 
 static cudaError_t no_stage(const spipe_chunk_t *, void *) { return cudaSuccess; }
 
-static cudaError_t no_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
+static cudaError_t no_source(spipe_part_t *part, void *) {
+    (void)part;
+    return cudaSuccess;
+}
 
-static cudaError_t no_source_at(void *, size_t, size_t, void *) { return cudaSuccess; }
+static cudaError_t no_source_at(spipe_part_t *part, void *) {
+    (void)part;
+    return cudaSuccess;
+}
 
-static cudaError_t no_work(void *, const void *, size_t, size_t, void *) { return cudaSuccess; }
+static cudaError_t no_work(const spipe_part_t *part, const void *, void *) {
+    (void)part;
+    return cudaSuccess;
+}
 
-static cudaError_t no_sink(const void *, size_t, size_t, void *) { return cudaSuccess; }
+static cudaError_t no_sink(const spipe_part_t *part, void *) {
+    (void)part;
+    return cudaSuccess;
+}
 
 static double random_part(void) { return (double)(pipe_random() % 10001) * 1e-4; }
 
@@ -66,10 +78,13 @@ static scene_t random_scene(int pinned, int kept) {
 static scene_t odd_scene(void) {
     scene_t s = random_scene((int)(pipe_random() % 2), (int)(pipe_random() % 2));
     spipe_desc_t *d = &s.d;
-    if (pipe_random() % 4 == 0) spipe_add_source(d, no_source, NULL, 1 + pipe_random() % 100);
-    if (pipe_random() % 4 == 0) spipe_add_source_at(d, no_source_at, NULL, 1 + pipe_random() % 100);
-    if (pipe_random() % 8 == 0) spipe_add_source_split(d, no_source, no_work, NULL, 8, 100);
-    if (pipe_random() % 4 == 0) spipe_add_sink(d, no_sink, NULL, 1 + pipe_random() % 100);
+    if (pipe_random() % 4 == 0)
+        spipe_add_source(d, no_source, NULL, 1 + pipe_random() % 100, SPIPE_IN_ORDER);
+    if (pipe_random() % 4 == 0)
+        spipe_add_source(d, no_source_at, NULL, 1 + pipe_random() % 100, SPIPE_ANY_ORDER);
+    if (pipe_random() % 8 == 0) spipe_add_split_source(d, no_source, no_work, NULL, 8, 100);
+    if (pipe_random() % 4 == 0)
+        spipe_add_sink(d, no_sink, NULL, 1 + pipe_random() % 100, SPIPE_IN_ORDER);
     if (pipe_random() % 4 == 0) spipe_add_resident(d, NULL, 1000, SPIPE_ZERO);
     if (pipe_random() % 4 == 0) {
         const size_t most = d->count / 2 < 5000 ? d->count / 2 + 1 : 5000;
@@ -264,7 +279,7 @@ static void test_split(void) {
         scene_t s = random_scene(0, 1);
         spipe_plan_t plan;
         s.d.num_buffers = 0;
-        spipe_add_source_split(&s.d, no_source, no_work, NULL, 8, 1000);
+        spipe_add_split_source(&s.d, no_source, no_work, NULL, 8, 1000);
         s.d.count = 1 + (size_t)random_scale(1e2, 1e6);
         s.d.threads = 1 + pipe_random() % 8;
         plan = plan_of(&s);

@@ -48,7 +48,9 @@ static void enter(world_t *w) {
     }
 }
 
-static cudaError_t give_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t give_at(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     size_t i;
     enter(w);
@@ -61,7 +63,9 @@ static cudaError_t give_at(void *dst, size_t first, size_t count, void *user) {
     return cudaErrorOperatingSystem;
 }
 
-static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t take_at(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     size_t i;
     enter(w);
@@ -106,8 +110,8 @@ static unsigned short sum_at(const world_t *w, size_t at, const int *halo) {
 static spipe_desc_t describe(world_t *w, int *halo) {
     spipe_desc_t d = spipe_desc_default();
     d.count = w->count;
-    spipe_add_source_at(&d, give_at, w, sizeof *w->in);
-    spipe_add_sink_at(&d, take_at, w, sizeof *w->out);
+    spipe_add_source(&d, give_at, w, sizeof *w->in, SPIPE_ANY_ORDER);
+    spipe_add_sink(&d, take_at, w, sizeof *w->out, SPIPE_ANY_ORDER);
     if (halo[0] + halo[1] > 0) {
         spipe_set_halo(&d, 0, (size_t)halo[0], (size_t)halo[1], SPIPE_EDGE_CLAMP);
     }
@@ -161,7 +165,9 @@ typedef struct little {
     std::atomic<size_t> given, most; /* elements of all calls, and of the largest one */
 } little_t;
 
-static cudaError_t little_give(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t little_give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     little_t *w = (little_t *)user;
     memcpy(dst, w->in + first, count * sizeof *w->in);
     w->given += count;
@@ -170,7 +176,9 @@ static cudaError_t little_give(void *dst, size_t first, size_t count, void *user
     return first <= w->bad && w->bad < first + count ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
-static cudaError_t little_take(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t little_take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     const little_t *w = (const little_t *)user;
     memcpy(w->out + first, src, count * sizeof *w->out);
     return cudaSuccess;
@@ -207,9 +215,9 @@ static void test_little(size_t count, int halo, int sink) {
     size_t i, wrong = 0;
     little_new(&w, count);
     d.count = count;
-    spipe_add_source_at(&d, little_give, &w, sizeof *w.in);
+    spipe_add_source(&d, little_give, &w, sizeof *w.in, SPIPE_ANY_ORDER);
     if (sink)
-        spipe_add_sink_at(&d, little_take, &w, sizeof *w.out);
+        spipe_add_sink(&d, little_take, &w, sizeof *w.out, SPIPE_ANY_ORDER);
     else
         spipe_add_output(&d, w.out, sizeof *w.out);
     if (halo) spipe_set_halo(&d, 0, 1, 1, SPIPE_EDGE_CLAMP);
@@ -244,8 +252,8 @@ static void test_source_fails(void) {
         little_new(&w, count);
         w.bad = k < 3 ? k * part + k : count - 1;
         d.count = count;
-        spipe_add_source_at(&d, little_give, &w, sizeof *w.in);
-        spipe_add_sink_at(&d, little_take, &w, sizeof *w.out);
+        spipe_add_source(&d, little_give, &w, sizeof *w.in, SPIPE_ANY_ORDER);
+        spipe_add_sink(&d, little_take, &w, sizeof *w.out, SPIPE_ANY_ORDER);
         spipe_add_stage(&d, "thrice", little_stage, &halo);
         const cudaError_t e = spipe_run(&d, &r);
         where = strchr(r.failure.message, '(');
@@ -263,12 +271,16 @@ typedef struct large_element {
     unsigned char bytes[(1 << 20) + 4096];
 } large_element_t;
 
-static cudaError_t large_take(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t large_take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy((unsigned char *)user + first, src, count);
     return cudaSuccess;
 }
 
-static cudaError_t large_give(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t large_give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     std::atomic<size_t> *given = (std::atomic<size_t> *)user;
     size_t i;
     for (i = 0; i < count; ++i) {
@@ -296,8 +308,8 @@ static void test_large_elements(void) {
     spipe_report_t r;
     spipe_desc_t d = spipe_desc_default();
     d.count = 5;
-    spipe_add_source_at(&d, large_give, &given, sizeof(large_element_t));
-    spipe_add_sink_at(&d, large_take, out, 1);
+    spipe_add_source(&d, large_give, &given, sizeof(large_element_t), SPIPE_ANY_ORDER);
+    spipe_add_sink(&d, large_take, out, 1, SPIPE_ANY_ORDER);
     spipe_add_stage(&d, "last byte", last_byte_stage, NULL);
     const cudaError_t e = spipe_run(&d, &r);
     tap_ok(e == cudaSuccess && memcmp(out, "\1\2\3\4\5", 5) == 0 && given == 5,
@@ -305,16 +317,15 @@ static void test_large_elements(void) {
 }
 
 /* ---- The calling thread fills, too ---------------------------------------------------------- */
-static cudaError_t take_in_order(const void *src, size_t first, size_t count, void *user) {
-    (void)src;
-    (void)first;
-    (void)count;
+static cudaError_t take_in_order(const spipe_part_t *part, void *user) {
+    (void)part;
     (void)user;
     return cudaSuccess;
 }
 
-static cudaError_t give_in_order(void *dst, size_t max_count, size_t *count, void *user) {
-    (void)dst;
+static cudaError_t give_in_order(spipe_part_t *part, void *user) {
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     (void)user;
     *count = max_count;
     return cudaSuccess;
@@ -330,9 +341,9 @@ static spipe_plan_t planned_on_few_cpus(int sink, int source, int shared) {
     memset((void *)&hooks, 0, sizeof hooks);
     r.desc = spipe_desc_default();
     r.desc.count = 1 << 10;
-    spipe_add_source_at(&r.desc, give_at, NULL, 4096);
-    if (source) spipe_add_source(&r.desc, give_in_order, NULL, 4);
-    if (sink) spipe_add_sink(&r.desc, take_in_order, NULL, 4);
+    spipe_add_source(&r.desc, give_at, NULL, 4096, SPIPE_ANY_ORDER);
+    if (source) spipe_add_source(&r.desc, give_in_order, NULL, 4, SPIPE_IN_ORDER);
+    if (sink) spipe_add_sink(&r.desc, take_in_order, NULL, 4, SPIPE_IN_ORDER);
     spipe_add_stage(&r.desc, "add", add_stage, NULL);
     hooks.next_chunk = spipe_priv_team_next;
     if (shared) r.desc.hooks = &hooks;
@@ -376,7 +387,10 @@ typedef struct in_order {
     unsigned short out[MOST];
 } in_order_t;
 
-static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     in_order_t *o = (in_order_t *)user;
     const size_t left = world.count - o->given;
     *count = left < max_count ? left : max_count;
@@ -385,7 +399,9 @@ static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) 
     return cudaSuccess;
 }
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     in_order_t *o = (in_order_t *)user;
     if (first != o->taken) return cudaErrorUnknown;
     memcpy(o->out + first, src, count * sizeof *o->out);
@@ -422,16 +438,16 @@ static void test_mixed(int open_ended, size_t threads) {
     d.chunk = 100;
     d.threads = threads;
     if (!open_ended) d.count = world.count;
-    spipe_add_source_at(&d, give_at, &world, 2);
-    spipe_add_source(&d, give, &order, 2);
+    spipe_add_source(&d, give_at, &world, 2, SPIPE_ANY_ORDER);
+    spipe_add_source(&d, give, &order, 2, SPIPE_IN_ORDER);
     if (open_ended)
-        spipe_add_source_at(&d, give_at, &world, 2);
+        spipe_add_source(&d, give_at, &world, 2, SPIPE_ANY_ORDER);
     else
         spipe_add_input(&d, array, 2);
-    spipe_add_sink_at(&d, take_at, &world, 2);
-    spipe_add_sink(&d, take, &order, 2);
+    spipe_add_sink(&d, take_at, &world, 2, SPIPE_ANY_ORDER);
+    spipe_add_sink(&d, take, &order, 2, SPIPE_IN_ORDER);
     if (open_ended)
-        spipe_add_sink_at(&d, take_at, &world, 2);
+        spipe_add_sink(&d, take_at, &world, 2, SPIPE_ANY_ORDER);
     else
         spipe_add_output(&d, out, 2);
     spipe_add_stage(&d, "all", all_stage, NULL);
@@ -459,12 +475,12 @@ static void test_at_once(int sink) {
     if (sink) {
         d.buffers[0].kind = SPIPE_INPUT;
         d.buffers[0].caller = NULL;
-        d.buffers[0].source_at = NULL;
+        d.buffers[0].source = NULL;
         d.buffers[0].host = world.in;
     } else {
         d.buffers[1].kind = SPIPE_OUTPUT;
         d.buffers[1].caller = NULL;
-        d.buffers[1].sink_at = NULL;
+        d.buffers[1].sink = NULL;
         d.buffers[1].host = world.out;
     }
     SPIPE_CHECK(spipe_run(&d, &r));
@@ -554,7 +570,7 @@ static void test_refused(void) {
     tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "count was not"),
            "no count: %s", f.message);
     d = describe(&world, halo);
-    d.buffers[0].source_at = NULL;
+    d.buffers[0].source = NULL;
     tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "is NULL"),
            "no function: %s", f.message);
     d = describe(&world, halo);
@@ -564,7 +580,7 @@ static void test_refused(void) {
     d = describe(&world, halo);
     d.count = SPIPE_AUTO;
     spipe_set_halo(&d, 0, 1, 0, SPIPE_EDGE_CLAMP);
-    spipe_add_source(&d, give, NULL, 2);
+    spipe_add_source(&d, give, NULL, 2, SPIPE_IN_ORDER);
     tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "set count"),
            "a halo, and no count: %s", f.message);
 }

@@ -53,7 +53,10 @@ static cudaError_t fails(world_t *w, size_t end) {
     return cudaErrorOperatingSystem;
 }
 
-static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     *count = w->count - w->given < most ? w->count - w->given : most;
     memcpy(dst, w->x.at + 2 * w->given, 2 * *count);
@@ -62,7 +65,9 @@ static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
     return fails(w, w->given);
 }
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     if (first != w->taken) return cudaErrorUnknown;
     memcpy(w->y.at + 2 * first, src, 2 * count);
@@ -70,14 +75,18 @@ static cudaError_t take(const void *src, size_t count, size_t first, void *user)
     return cudaSuccess;
 }
 
-static cudaError_t give_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t give_at(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     memcpy(dst, w->x.at + 2 * first, 2 * count);
     w->read += count;
     return fails(w, first + count);
 }
 
-static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t take_at(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy(((world_t *)user)->y.at + 2 * first, src, 2 * count);
     return cudaSuccess;
 }
@@ -101,11 +110,11 @@ static void world_new(world_t *w, kind_t kind, int memory, size_t count, size_t 
         spipe_add_input(&w->d, w->x.at, 2);
         spipe_add_output(&w->d, w->y.at, 2);
     } else if (kind == POSITIONED) {
-        spipe_add_source_at(&w->d, give_at, w, 2);
-        spipe_add_sink_at(&w->d, take_at, w, 2);
+        spipe_add_source(&w->d, give_at, w, 2, SPIPE_ANY_ORDER);
+        spipe_add_sink(&w->d, take_at, w, 2, SPIPE_ANY_ORDER);
     } else {
-        spipe_add_source(&w->d, give, w, 2);
-        spipe_add_sink(&w->d, take, w, 2);
+        spipe_add_source(&w->d, give, w, 2, SPIPE_IN_ORDER);
+        spipe_add_sink(&w->d, take, w, 2, SPIPE_IN_ORDER);
     }
     spipe_set_halo(&w->d, 0, 1, 0, SPIPE_EDGE_ZERO);
     spipe_add_resident(&w->d, &w->sum, sizeof w->sum, SPIPE_DOWNLOAD);

@@ -43,7 +43,10 @@ static cudaError_t add(const spipe_chunk_t *c, void *user) {
                         c->first, w->resident ? SPIPE_BUF(c, 2, unsigned) : NULL);
 }
 
-static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     *count = w->count - w->taken < most ? w->count - w->taken : most;
     memcpy(dst, w->x + w->taken, *count * 4);
@@ -51,7 +54,9 @@ static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t take_at(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy(((world_t *)user)->y + first, src, count * 4);
     return cudaSuccess;
 }
@@ -66,8 +71,8 @@ static void world_new(world_t *w, spipe_resources_t *r, kind_t kind, size_t coun
     w->d.resources = r;
     if (kind == HOSTED) {
         w->d.count = count;
-        spipe_add_source(&w->d, give, w, 4);
-        spipe_add_sink_at(&w->d, take_at, w, 4);
+        spipe_add_source(&w->d, give, w, 4, SPIPE_IN_ORDER);
+        spipe_add_sink(&w->d, take_at, w, 4, SPIPE_ANY_ORDER);
     } else {
         w->d.count = count;
         spipe_add_input(&w->d, w->x, 4);

@@ -59,7 +59,10 @@ static cudaError_t mix(const spipe_chunk_t *c, void *user) {
                         c->first, w->salt);
 }
 
-static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     *count = w->count - w->taken < most ? w->count - w->taken : most;
     memcpy(dst, w->x + w->taken, *count * 4);
@@ -67,7 +70,9 @@ static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t take_at(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy(((world_t *)user)->y + first, src, count * 4);
     return cudaSuccess;
 }
@@ -97,8 +102,8 @@ static void describe(world_t *w, spipe_resources_t *r) {
         w->d.progress_user = w;
     }
     if (w->hosted) {
-        spipe_add_source(&w->d, give, w, 4);
-        spipe_add_sink_at(&w->d, take_at, w, 4);
+        spipe_add_source(&w->d, give, w, 4, SPIPE_IN_ORDER);
+        spipe_add_sink(&w->d, take_at, w, 4, SPIPE_ANY_ORDER);
     } else {
         spipe_add_input(&w->d, w->x, 4);
         spipe_add_output(&w->d, w->y, 4);

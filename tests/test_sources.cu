@@ -28,7 +28,10 @@ static unsigned element(unsigned salt, size_t at) {
     return (unsigned)(at + 1) * 2654435761u ^ salt;
 }
 
-static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     giver_t *g = (giver_t *)user;
     size_t n = g->total - g->given, i;
     if (n > max_count) n = max_count;
@@ -44,7 +47,9 @@ typedef struct taker {
     size_t taken;
 } taker_t;
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     taker_t *t = (taker_t *)user;
     if (first != t->taken || first + count > MOST + MOST_HALO) return cudaErrorUnknown;
     memcpy(t->got + first, src, count * sizeof *t->got);
@@ -91,9 +96,9 @@ static int says_right(size_t a, size_t b, const int *halos, size_t piece, size_t
     d.chunk = CHUNK;
     d.depth = depth;
     d.threads = 0;
-    spipe_add_source(&d, give, &first, sizeof(unsigned));
-    spipe_add_source(&d, give, &second, sizeof(unsigned));
-    spipe_add_sink(&d, take, &out, sizeof(unsigned));
+    spipe_add_source(&d, give, &first, sizeof(unsigned), SPIPE_IN_ORDER);
+    spipe_add_source(&d, give, &second, sizeof(unsigned), SPIPE_IN_ORDER);
+    spipe_add_sink(&d, take, &out, sizeof(unsigned), SPIPE_IN_ORDER);
     for (i = 0; i < 2; ++i) {
         if (own[i] > 0) spipe_set_halo(&d, (int)i, 0, (size_t)own[i], SPIPE_EDGE_CLAMP);
     }

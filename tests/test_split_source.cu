@@ -59,7 +59,10 @@ static world_t *world_new(size_t count) {
     return w;
 }
 
-static cudaError_t next(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t next(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     ticket_t *t = (ticket_t *)dst;
     size_t n = w->count - w->given, i;
@@ -89,7 +92,9 @@ static int holds(size_t at, size_t first, size_t count) {
     return at >= first && at - first < count;
 }
 
-static cudaError_t work(void *dst, const void *tickets, size_t first, size_t count, void *user) {
+static cudaError_t work(const spipe_part_t *part, const void *tickets, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     const ticket_t *t = (const ticket_t *)tickets;
     unsigned char *to = (unsigned char *)dst;
@@ -116,7 +121,9 @@ static cudaError_t work(void *dst, const void *tickets, size_t first, size_t cou
     return bad ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     memcpy(w->out + first * SIZE, src, count * SIZE);
     return cudaSuccess;
@@ -140,9 +147,9 @@ static cudaError_t flip(const spipe_chunk_t *c, void *user) {
 static spipe_desc_t describe(world_t *w, int sink) {
     spipe_desc_t d = spipe_desc_default();
     d.count = w->count;
-    spipe_add_source_split(&d, next, work, w, sizeof(ticket_t), SIZE);
+    spipe_add_split_source(&d, next, work, w, sizeof(ticket_t), SIZE);
     if (sink)
-        spipe_add_sink(&d, take, w, SIZE);
+        spipe_add_sink(&d, take, w, SIZE, SPIPE_IN_ORDER);
     else
         spipe_add_output(&d, w->out, SIZE);
     spipe_add_stage(&d, "flip", flip, NULL);
@@ -268,7 +275,10 @@ static void test_threads_chosen(void) {
 }
 
 /* ---- Beside other buffers -------------------------------------------------------------------- */
-static cudaError_t count_up(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t count_up(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     size_t *at = (size_t *)user, i;
     const size_t left = world.count - *at;
     *count = left < max_count ? left : max_count;
@@ -277,7 +287,9 @@ static cudaError_t count_up(void *dst, size_t max_count, size_t *count, void *us
     return cudaSuccess;
 }
 
-static cudaError_t numbers(void *dst, const void *tickets, size_t first, size_t count, void *user) {
+static cudaError_t numbers(const spipe_part_t *part, const void *tickets, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     const unsigned *t = (const unsigned *)tickets;
     size_t i;
     (void)user;
@@ -302,7 +314,9 @@ static cudaError_t join(const spipe_chunk_t *c, void *user) {
                         c->count);
 }
 
-static cudaError_t positions(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t positions(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     size_t i;
     (void)user;
     for (i = 0; i < count; ++i) ((unsigned *)dst)[i] = (unsigned)(first + i);
@@ -319,9 +333,9 @@ static void test_mixed(size_t threads, int open_ended) {
     d.threads = threads;
     if (open_ended) d.count = SPIPE_AUTO;
     d.stages[0].fn = join;
-    spipe_add_source(&d, count_up, &at[0], sizeof(unsigned));
-    spipe_add_source_split(&d, count_up, numbers, &at[1], sizeof(unsigned), sizeof(double));
-    spipe_add_source_at(&d, positions, NULL, sizeof(unsigned));
+    spipe_add_source(&d, count_up, &at[0], sizeof(unsigned), SPIPE_IN_ORDER);
+    spipe_add_split_source(&d, count_up, numbers, &at[1], sizeof(unsigned), sizeof(double));
+    spipe_add_source(&d, positions, NULL, sizeof(unsigned), SPIPE_ANY_ORDER);
     const cudaError_t e = spipe_run(&d, &r);
     tap_ok(e == cudaSuccess && wrong_after(w) == 0 && at[0] == w->count && at[1] == w->count,
            "beside sources of all kinds, %zu threads%s: %s", threads,

@@ -55,7 +55,10 @@ static cudaError_t paced_stage(const spipe_chunk_t *c, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t numbers(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t numbers(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     pace_t *p = (pace_t *)user;
     const size_t first = p->given;
     size_t i;
@@ -113,7 +116,7 @@ static void test_pace(int slow, int stuck, size_t threads) {
     d.depth = 5;
     d.threads = threads;
     d.staging = SPIPE_STAGING_COPY;
-    spipe_add_source(&d, numbers, p, 1);
+    spipe_add_source(&d, numbers, p, 1, SPIPE_IN_ORDER);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "paced", paced_stage, p);
     const char *pace = slow ? "slow" : "fast";

@@ -63,7 +63,10 @@ static void close_feed(void *user) {
     pthread_mutex_unlock(&f->lock);
 }
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     feed_t *f = (feed_t *)user;
     const size_t left = (f->most < N ? f->most : (size_t)N) - f->given;
     if (left == 0 && f->most < N) {
@@ -77,7 +80,9 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t source_at(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     feed_t *f = (feed_t *)user;
     if (first == 2 * CHUNK) { /* in the middle: later parts are read meanwhile */
         wait_closed(f);
@@ -91,14 +96,17 @@ static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) 
     return cudaSuccess;
 }
 
-static cudaError_t work(void *dst, const void *tickets, size_t first, size_t count, void *user) {
-    (void)first;
+static cudaError_t work(const spipe_part_t *part, const void *tickets, void *user) {
+    void *dst = part->data;
+    const size_t count = part->count;
     (void)user;
     memcpy(dst, tickets, count);
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     feed_t *f = (feed_t *)user;
     if (f->sink_waits && first == 2 * CHUNK) {
         wait_closed(f);
@@ -147,11 +155,11 @@ static spipe_desc_t describe(feed_t *f, int kind) {
     d.threads = 3;
     if (kind != ENDLESS) d.count = N;
     if (kind == POSITIONED)
-        spipe_add_source_at(&d, source_at, f, 1);
+        spipe_add_source(&d, source_at, f, 1, SPIPE_ANY_ORDER);
     else if (kind == SPLIT)
-        spipe_add_source_split(&d, source, work, f, 1, 1);
+        spipe_add_split_source(&d, source, work, f, 1, 1);
     else
-        spipe_add_source(&d, source, f, 1);
+        spipe_add_source(&d, source, f, 1, SPIPE_IN_ORDER);
     d.buffers[0].stop = close_feed;
     return d;
 }
@@ -170,7 +178,7 @@ static void test_runs(int kind, int stopped, int ends) {
     feed_begin(&f, 6 * CHUNK);
     f.ends = ends;
     d = describe(&f, kind);
-    spipe_add_sink(&d, sink, &f, 1);
+    spipe_add_sink(&d, sink, &f, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "stage", stopped || kind == POSITIONED ? keeps : fails_at_3, &f);
     if (stopped) d.progress = stop_at_2;
     d.progress_user = &f;
@@ -193,13 +201,13 @@ static void test_runs(int kind, int stopped, int ends) {
 }
 
 /* A sink waits when a later chunk fails in the source. */
-static cudaError_t source_fails(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source_fails(spipe_part_t *part, void *user) {
     feed_t *f = (feed_t *)user;
     if (f->given >= 5 * CHUNK) {
         wait_waiting(f);
         return cudaErrorFileNotFound;
     }
-    return source(dst, max_count, count, user);
+    return source(part, user);
 }
 
 static void test_sink(void) {
@@ -212,8 +220,8 @@ static void test_sink(void) {
     d.chunk = CHUNK;
     d.depth = 8; /* so that a source may be ahead of the stage */
     d.threads = 3;
-    spipe_add_source(&d, source_fails, &f, 1);
-    spipe_add_sink(&d, sink, &f, 1);
+    spipe_add_source(&d, source_fails, &f, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, sink, &f, 1, SPIPE_IN_ORDER);
     d.buffers[1].stop = close_feed;
     spipe_add_stage(&d, "keeps", keeps, NULL);
     e = spipe_run(&d, &r);
@@ -269,7 +277,7 @@ static void test_devices(void) {
     cudaError_t e;
     feed_begin(&f, 6 * CHUNK);
     d = describe(&f, ENDLESS);
-    spipe_add_sink(&d, sink, &f, 1);
+    spipe_add_sink(&d, sink, &f, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "stage", fails_at_3, &f);
     (void)spipe_devices_list(&d, list, 2);
     e = spipe_run(&d, &r);

@@ -16,7 +16,10 @@ typedef struct world {
     size_t told; /* elements, by the last progress */
 } world_t;
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     const size_t left = N - w->given;
     if (w->given >= w->source_fails) return cudaErrorOperatingSystem;
@@ -26,7 +29,9 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     if (first >= w->sink_fails) return cudaErrorOperatingSystem;
     memcpy(w->y.at + first, src, count);
@@ -62,8 +67,8 @@ static spipe_desc_t describe(world_t *w, int what, spipe_schedule_t schedule) {
     d.staging = SPIPE_STAGING_COPY;
     d.progress_user = w;
     if (what == SOURCES) {
-        spipe_add_source(&d, source, w, 1);
-        spipe_add_sink(&d, sink, w, 1);
+        spipe_add_source(&d, source, w, 1, SPIPE_IN_ORDER);
+        spipe_add_sink(&d, sink, w, 1, SPIPE_IN_ORDER);
     } else {
         d.count = N;
         spipe_add_input(&d, w->x.at, 1);
@@ -214,32 +219,31 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
     return c->index == 3 ? cudaErrorNotReady : cudaSuccess;
 }
 
-static cudaError_t busy_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t busy_source(spipe_part_t *part, void *user) {
     world_t *w = (world_t *)user;
-    const cudaError_t e = source(dst, max_count, count, user);
+    const cudaError_t e = source(part, user);
     return w->given > 5 * CHUNK ? cudaErrorNotReady : e;
 }
 
-static cudaError_t busy_sink(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
-    (void)count;
+static cudaError_t busy_sink(const spipe_part_t *part, void *user) {
+    const size_t first = part->first;
     (void)user;
     return first == 3 * CHUNK ? cudaErrorNotReady : cudaSuccess;
 }
 
-static cudaError_t busy_sink_at(const void *src, size_t first, size_t count, void *user) {
-    return busy_sink(src, count, first, user);
+static cudaError_t busy_sink_at(const spipe_part_t *part, void *user) {
+    return busy_sink(part, user);
 }
 
-static cudaError_t busy_source_at(void *dst, size_t first, size_t count, void *user) {
-    memset(dst, 1, count);
-    return busy_sink(dst, count, first, user);
+static cudaError_t busy_source_at(spipe_part_t *part, void *user) {
+    memset(part->data, 1, part->count);
+    return busy_sink(part, user);
 }
 
-static cudaError_t busy_work(void *dst, const void *tickets, size_t first, size_t count,
-                             void *user) {
+static cudaError_t busy_work(const spipe_part_t *part, const void *tickets, void *user) {
+    spipe_part_t own = *part;
     (void)tickets;
-    return busy_source_at(dst, first, count, user);
+    return busy_source_at(&own, user);
 }
 
 static void test_not_ready(int by) {
@@ -252,12 +256,12 @@ static void test_not_ready(int by) {
     cudaError_t e, next = cudaSuccess;
     d.chunk = CHUNK;
     d.count = N;
-    if (by == BY_SOURCE) spipe_add_source(&d, busy_source, &w, 1);
-    if (by == BY_SOURCE_AT) spipe_add_source_at(&d, busy_source_at, &w, 1);
-    if (by == BY_WORK) spipe_add_source_split(&d, source, busy_work, &w, 1, 1);
+    if (by == BY_SOURCE) spipe_add_source(&d, busy_source, &w, 1, SPIPE_IN_ORDER);
+    if (by == BY_SOURCE_AT) spipe_add_source(&d, busy_source_at, &w, 1, SPIPE_ANY_ORDER);
+    if (by == BY_WORK) spipe_add_split_source(&d, source, busy_work, &w, 1, 1);
     if (d.num_buffers == 0) spipe_add_input(&d, w.x.at, 1);
-    if (by == BY_SINK) spipe_add_sink(&d, busy_sink, &w, 1);
-    if (by == BY_SINK_AT) spipe_add_sink_at(&d, busy_sink_at, &w, 1);
+    if (by == BY_SINK) spipe_add_sink(&d, busy_sink, &w, 1, SPIPE_IN_ORDER);
+    if (by == BY_SINK_AT) spipe_add_sink(&d, busy_sink_at, &w, 1, SPIPE_ANY_ORDER);
     if (d.num_buffers == 1) spipe_add_output(&d, w.y.at, 1);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &w.args);
     if (by == BY_STAGE) spipe_add_stage(&d, "busy", busy_stage, &w);

@@ -276,7 +276,10 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t slow_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     size_t *left = (size_t *)user;
     *count = max_count < *left ? max_count : *left;
     *left -= *count;
@@ -300,7 +303,7 @@ static void test_host_work(void) {
     tap_ok(b.r.busy_ms[SPIPE_SPAN_HOST] >= 2.0 * CHUNKS * 0.99, "and timed by the host's clock");
     done(&b);
     b = new_bench(PIPE_PINNED);
-    spipe_add_source(&b.d, slow_source, &left, sizeof(float));
+    spipe_add_source(&b.d, slow_source, &left, sizeof(float), SPIPE_IN_ORDER);
     spipe_add_output(&b.d, b.y.at, sizeof(float));
     spipe_add_stage(&b.d, "add", add_stage, &b.work);
     tap_cause(&b, SPIPE_CAUSE_HOST_WORK, "one thread calls the source or sink",

@@ -33,7 +33,10 @@ static cudaError_t stage(const spipe_chunk_t *c, void *user) {
                         w->after);
 }
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     *count = w->count - w->given < max_count ? w->count - w->given : max_count;
     if (*count > 2) *count = 2;
@@ -42,7 +45,9 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t source_at(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     const world_t *w = (const world_t *)user;
     if (first + count > w->count) return cudaErrorInvalidValue;
     memcpy(dst, w->x + first * w->elem, count * w->elem);
@@ -88,13 +93,15 @@ static spipe_desc_t describe(world_t *w, int kind, spipe_edge_t edge, unsigned c
     if (kind != ENDLESS) d.count = w->count;
     if (kind == PAGEABLE) spipe_add_input(&d, w->x, w->elem);
     if (kind == PINNED) spipe_add_input(&d, pinned, w->elem);
-    if (kind == SOURCE || kind == ENDLESS) spipe_add_source(&d, source, w, w->elem);
-    if (kind == SOURCE_AT) spipe_add_source_at(&d, source_at, w, w->elem);
+    if (kind == SOURCE || kind == ENDLESS) spipe_add_source(&d, source, w, w->elem, SPIPE_IN_ORDER);
+    if (kind == SOURCE_AT) spipe_add_source(&d, source_at, w, w->elem, SPIPE_ANY_ORDER);
     spipe_set_halo(&d, 0, w->before, w->after, edge);
     return d;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     const size_t width = (1 + w->before + w->after) * w->elem;
     memcpy(w->y + first * width, src, count * width);
@@ -126,7 +133,7 @@ static void test_kind(int kind, spipe_edge_t edge, unsigned char *pinned) {
                     }
                     memcpy(pinned, w.x, sizeof w.x);
                     d = describe(&w, kind, edge, pinned);
-                    spipe_add_sink(&d, sink, &w, (1 + before + after) * w.elem);
+                    spipe_add_sink(&d, sink, &w, (1 + before + after) * w.elem, SPIPE_IN_ORDER);
                     spipe_add_stage(&d, "windows", stage, &w);
                     d.checked = checked;
                     if (before == after) d.chunk = 16;
@@ -158,7 +165,7 @@ static void test_count(unsigned char *pinned) {
     w.before = w.after = HALO;
     for (k = 0; k < sizeof w.x; ++k) w.x[k] = (unsigned char)(1 + pipe_random() % 255);
     d = describe(&w, PAGEABLE, SPIPE_EDGE_CLAMP, pinned);
-    spipe_add_sink(&d, sink, &w, (1 + 2 * HALO) * w.elem);
+    spipe_add_sink(&d, sink, &w, (1 + 2 * HALO) * w.elem, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "windows", stage, &w);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (k = 0, e = cudaSuccess; k < sizeof then / sizeof *then && e == cudaSuccess; ++k) {

@@ -457,7 +457,10 @@ enum {
     ITEMS = 8
 };
 
-static cudaError_t next_item(void *tickets, size_t max_count, size_t *count, void *user) {
+static cudaError_t next_item(spipe_part_t *part, void *user) {
+    void *tickets = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     size_t *given = (size_t *)user;
     for (*count = 0; *count < max_count && *given < ITEMS; ++*count, ++*given)
         ((unsigned *)tickets)[*count] = (unsigned)*given;
@@ -465,9 +468,10 @@ static cudaError_t next_item(void *tickets, size_t max_count, size_t *count, voi
     return cudaSuccess;
 }
 
-static cudaError_t decode_item(void *dst, const void *tickets, size_t first, size_t count, void *) {
+static cudaError_t decode_item(const spipe_part_t *part, const void *tickets, void *) {
+    void *dst = part->data;
+    const size_t count = part->count;
     (void)tickets;
-    (void)first;
     memset(dst, 7, count << 20);
     hostcuda_host_work(2e5 * (double)count);
     return cudaSuccess;
@@ -484,12 +488,15 @@ static void loader(const char *name, size_t workers) {
     spipe_desc_t d = spipe_desc_default();
     d.chunk = 1;
     d.threads = workers;
-    spipe_add_source_split(&d, next_item, decode_item, &given, sizeof(unsigned), 1 << 20);
+    spipe_add_split_source(&d, next_item, decode_item, &given, sizeof(unsigned), 1 << 20);
     spipe_add_stage(&d, "train", item_stage, NULL);
     run_and_draw(&d, name);
 }
 
-static cudaError_t read_frame(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t read_frame(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     size_t *given = (size_t *)user;
     *count = *given < ITEMS && max_count > 0;
     *given = *count ? *given + 1 : 0;
@@ -497,10 +504,8 @@ static cudaError_t read_frame(void *dst, size_t max_count, size_t *count, void *
     return cudaSuccess;
 }
 
-static cudaError_t write_frame(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
-    (void)count;
-    (void)first;
+static cudaError_t write_frame(const spipe_part_t *part, void *user) {
+    (void)part;
     (void)user;
     return cudaSuccess;
 }
@@ -510,8 +515,8 @@ static void frames(const char *name, const char *const *stages, int num_stages) 
     size_t given = 0;
     spipe_desc_t d = spipe_desc_default();
     d.chunk = 1;
-    spipe_add_source(&d, read_frame, &given, 1 << 20);
-    spipe_add_sink(&d, write_frame, NULL, 1 << 20);
+    spipe_add_source(&d, read_frame, &given, 1 << 20, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, write_frame, NULL, 1 << 20, SPIPE_IN_ORDER);
     for (int k = 0; k < num_stages; ++k) spipe_add_stage(&d, stages[k], item_stage, NULL);
     run_and_draw(&d, name);
 }

@@ -1,8 +1,8 @@
 /*  30_source.cu -- data that comes from a function
 
     Task     The numbers come from a counter, not from an array, and only the counter knows when
-             they end. Write the function that fills a chunk: up to max_count numbers, fewer at the
-             end, and none when there are no more.
+             they end. Write the function that fills a part of a chunk: up to part->count numbers,
+             fewer at the end, and none when there are no more.
     Try it   make exercise N=30                                                                   */
 #include "exercise.h"
 
@@ -12,12 +12,12 @@ typedef struct counter {
     int next, end;
 } counter_t;
 
-static cudaError_t count_on(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t count_on(spipe_part_t *part, void *user) {
     counter_t *c = (counter_t *)user;
-    int *numbers = (int *)dst;
-    /* WRITE HERE: fill dst with the next numbers, say how many in *count, and count on. */
-    *count = c->next < c->end ? max_count : 0;
-    for (size_t i = 0; i < *count; ++i) numbers[i] = c->next++;
+    int *numbers = (int *)part->data;
+    /* WRITE HERE: fill in the next numbers, say how many in part->count, and count on. */
+    if (c->next >= c->end) part->count = 0;
+    for (size_t i = 0; i < part->count; ++i) numbers[i] = c->next++;
     /* END */
     return cudaSuccess;
 }
@@ -39,7 +39,7 @@ int main() {
     spipe_report_t report;
     spipe_desc_t d = spipe_desc_default();
     d.chunk = 4096; /* and no count: until the source ends */
-    spipe_add_source(&d, count_on, &counter, sizeof(int));
+    spipe_add_source(&d, count_on, &counter, sizeof(int), SPIPE_IN_ORDER);
     spipe_add_resident(&d, &sum, sizeof sum, SPIPE_ZERO | SPIPE_DOWNLOAD);
     spipe_stage_ordered(&d, spipe_add_stage(&d, "add up", add_up_stage, NULL));
     cudaError_t e = spipe_run(&d, &report);
@@ -48,4 +48,4 @@ int main() {
     return judge_done();
 }
 
-/* Hint: the smaller of max_count and what is left; *count = 0 is the end. */
+/* Hint: the smaller of part->count and what is left; 0 is the end. */

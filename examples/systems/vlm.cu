@@ -120,12 +120,12 @@ static void wait_for_request(const service_t *s, size_t i) {
 #endif
 }
 
-static cudaError_t next_request(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t next_request(spipe_part_t *part, void *user) {
     service_t *s = (service_t *)user;
-    *count = max_count > 0 && s->given < REQUESTS;
-    if (*count == 0) return cudaSuccess;
+    part->count = s->given < REQUESTS;
+    if (part->count == 0) return cudaSuccess;
     wait_for_request(s, s->given);
-    memcpy(dst, &s->requests[s->given++], sizeof(request_t));
+    memcpy(part->data, &s->requests[s->given++], sizeof(request_t));
     return cudaSuccess;
 }
 
@@ -138,9 +138,10 @@ static void note_time(double *ns) {
 #endif
 }
 
-static cudaError_t take_answers(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take_answers(const spipe_part_t *part, void *user) {
+    const size_t first = part->first, count = part->count;
     service_t *s = (service_t *)user;
-    memcpy(&s->answers[first], src, count * sizeof(answer_t));
+    memcpy(&s->answers[first], part->data, count * sizeof(answer_t));
     for (size_t i = first; i < first + count; ++i) note_time(&s->done_ns[i]);
     return cudaSuccess;
 }
@@ -180,10 +181,10 @@ static void pipelined(service_t *s, spipe_priority_t priority) {
     spipe_desc_t d = spipe_desc_default();
     d.chunk = 1; /* an answer does not wait for later requests */
     d.priority = priority;
-    spipe_add_source(&d, next_request, s, sizeof(request_t));
+    spipe_add_source(&d, next_request, s, sizeof(request_t), SPIPE_IN_ORDER);
     spipe_add_temp(&d, PATCHES * INPUTS * sizeof(float));
     spipe_add_temp(&d, PATCHES * FEATURES * sizeof(float));
-    spipe_add_sink(&d, take_answers, s, sizeof(answer_t));
+    spipe_add_sink(&d, take_answers, s, sizeof(answer_t), SPIPE_IN_ORDER);
     spipe_add_resident(&d, &s->weights, sizeof s->weights, SPIPE_UPLOAD);
     spipe_add_stage(&d, "preprocess", preprocess_stage, NULL);
     spipe_add_stage(&d, "encode", encode_stage, NULL);

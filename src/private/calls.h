@@ -31,9 +31,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
     return a->kind == b->kind && a->elem_bytes == b->elem_bytes && !a->host == !b->host &&
            a->halo_before == b->halo_before && a->halo_after == b->halo_after &&
            a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
-           a->source == b->source && a->sink == b->sink && a->source_at == b->source_at &&
-           a->sink_at == b->sink_at && a->work == b->work && a->caller == b->caller &&
-           a->filler == b->filler && a->on_device == b->on_device &&
+           a->source == b->source && a->sink == b->sink && a->work == b->work &&
+           a->caller == b->caller && a->filler == b->filler && a->on_device == b->on_device &&
            spipe_priv_length(a) == spipe_priv_length(b);
 }
 

@@ -35,8 +35,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(k->array && count > SIZE_MAX / b->elem_bytes,
                          "buffer %d (%s): %zu elements of %zu bytes are more than SIZE_MAX bytes",
                          i, k->name, count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF(k->hosted &&
-                             (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
+    SPIPE_PRIV_REFUSE_IF(k->hosted && (!b->caller || !(b->source || b->sink)),
                          "buffer %d (%s): its function is NULL", i, k->name);
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
@@ -111,14 +110,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
 }
 
 /* Whether a host array that the run needs is NULL. */
-SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
+SPIPE_PRIV_LOCAL int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
     if (spipe_priv_kind(b->kind)->once) return b->resident != SPIPE_ZERO;
     return spipe_priv_kind(b->kind)->array && spipe_priv_desc_count(d) > 0;
 }
 
-SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
     const spipe_priv_kind_t *k = spipe_priv_kind(b->kind);
     return k->once ? (b->resident & SPIPE_DOWNLOAD) != 0 : k->array && k->out;
 }

@@ -1,6 +1,6 @@
 /* ---- 4 execute: what a stage asks of its chunk ---------------------------------------------
-   Buffers as pointers, and why a stage gives up. What is wrong is noted in words; the run fails
-   with them when the stage returns. */
+   Buffers as pointers, grid sizes, and why a stage gives up. What is wrong is noted in words; the
+   run fails with them when the stage returns. */
 SPIPE_PRIV_RARE void spipe_priv_note_down(const spipe_chunk_t *c, cudaError_t error,
                                           const char *format, va_list args) {
     spipe_priv_note_t *n = c->note;
@@ -59,92 +59,78 @@ SPIPE_PRIV_RARE void spipe_priv_free_scratch(spipe_priv_note_t *n) {
     }
 }
 
-/* Notes what is wrong with buffer i, and does not return where the caller catches exceptions. */
-SPIPE_PRIV_RARE void *spipe_priv_wrong_buf(const spipe_chunk_t *c, int i, size_t size,
+/* Notes what is wrong with buffer i, and does not return where the caller catches exceptions, if
+   the stage may be left so (how). */
+SPIPE_PRIV_RARE void *spipe_priv_wrong_buf(const spipe_chunk_t *c, int i, size_t size, int how,
                                            const char *format, ...) {
     va_list args;
     va_start(args, format);
     spipe_priv_note_down(c, cudaErrorInvalidValue, format, args);
     va_end(args);
-    spipe_priv_leave_stage(c->note);
+    if (how & SPIPE_PRIV_MAY_LEAVE) spipe_priv_leave_stage(c->note);
     if (i >= 0 && i < c->num_buffers && c->data[i]) return c->data[i];
     return c->stream ? NULL : spipe_priv_scratch(c, size);
 }
 
 /* A buffer that does not exist, or has elements of another size. A chunk without a note, which the
    user made by hand, is not checked. */
-SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t size) {
+SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t size, int how) {
     const int there = i >= 0 && i < c->num_buffers && i < SPIPE_MAX_BUFFERS;
     if (!c->note) return i >= 0 && i < SPIPE_MAX_BUFFERS ? c->data[i] : NULL;
     if (!there) {
-        return spipe_priv_wrong_buf(
-            c, i, size, "it takes buffer %d, and the pipeline has %d, from 0", i, c->num_buffers);
+        return spipe_priv_wrong_buf(c, i, size, how,
+                                    "it takes buffer %d, and the pipeline has %d, from 0", i,
+                                    c->num_buffers);
     }
     if (!c->kind[i]) {
-        return spipe_priv_wrong_buf(c, i, size,
+        return spipe_priv_wrong_buf(c, i, size, how,
                                     "it takes buffer %d and did not declare it; add SPIPE_BIT(%d) "
                                     "to what it reads or writes (resident buffers stay on the GPU)",
                                     i, i);
     }
-    return spipe_priv_wrong_buf(c, i, size,
+    return spipe_priv_wrong_buf(c, i, size, how,
                                 "it takes buffer %d (%s) for elements of %zu bytes, and they have "
                                 "%zu; give both one type (of several values: SPIPE_BUF_ROW)",
                                 i, spipe_priv_kind(c->kind[i])->name, size, c->elem_bytes[i]);
 }
 
-/* Whether a stage that takes a buffer of this type cannot write into it. */
-#ifdef __cplusplus
-template <typename T>
-struct spipe_priv_constness {
-    enum {
-        value = 0
-    };
-};
-
-template <typename T>
-struct spipe_priv_constness<const T> {
-    enum {
-        value = 1
-    };
-};
-
-#define SPIPE_PRIV_IS_CONST(type) (spipe_priv_constness<type>::value)
-#elif defined(__GNUC__)
-/* A type that is const already stays the same when const is added. */
-#define SPIPE_PRIV_IS_CONST(type)                                                                  \
-    __builtin_types_compatible_p(__typeof__(type) *, const __typeof__(type) *)
-#else
-#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot tell */
-#endif
-
 /* An input as memory that is not const, so that the stage may write into it. */
-SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, size_t size) {
+SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, size_t size,
+                                                int how) {
     if (!c->note || !(c->note->never_written & SPIPE_BIT(i))) return c->data[i];
     return spipe_priv_wrong_buf(
-        c, i, size,
+        c, i, size, how,
         "it takes buffer %d (input) as if to write into it, which an "
         "elementwise stage never does, nor any with SPIPE_SCHEDULE_ZERO_COPY; take "
         "const elements, or add the buffer as in/out",
         i);
 }
 
-SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {
+SPIPE_API SPIPE_PRIV_ATTRIBUTE((hot)) void *spipe_priv_buf(const spipe_chunk_t *c, int i,
+                                                           size_t size, int how) {
     if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
         if (c->elem_bytes[i] == size || spipe_priv_kind(c->kind[i])->once) {
-            if (is_const || !spipe_priv_is_input(c->kind[i])) return c->data[i];
-            return spipe_priv_input_to_write(c, i, size);
+            if ((how & SPIPE_PRIV_READS) || !spipe_priv_is_input(c->kind[i])) return c->data[i];
+            return spipe_priv_input_to_write(c, i, size, how);
         }
     }
-    return spipe_priv_other_buf(c, i, size);
+    return spipe_priv_other_buf(c, i, size, how);
 }
 
 /* Checks the first chunk of SPIPE_MAP_STAGE, which reads buffer 0 and writes buffer 1. */
-SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
+SPIPE_API SPIPE_PRIV_ATTRIBUTE((cold)) void spipe_priv_check_map(const spipe_chunk_t *c, int how) {
     const spipe_priv_kind_t *from = spipe_priv_kind(c->kind[0]), *to = spipe_priv_kind(c->kind[1]);
     if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF reports a missing buffer */
     if ((from->in || !from->out) && (to->out || !to->in)) return;
-    (void)spipe_priv_wrong_buf(c, 0, 1,
+    (void)spipe_priv_wrong_buf(c, 0, 1, how,
                                "SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1, and they are "
                                "%s and %s; add the input first, or write the stage out",
                                from->name, to->name);
+}
+
+SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
+    const size_t t = threads > 0 ? threads : 1;
+    const size_t blocks = count / t + (count % t != 0);
+    if (blocks == 0) return 1;
+    return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }

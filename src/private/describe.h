@@ -75,35 +75,26 @@ SPIPE_PRIV_RARE int spipe_priv_add_hosted(spipe_desc_t *d, spipe_kind_t kind, vo
 }
 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
-                               size_t elem_bytes) {
-    const int i = spipe_priv_add_hosted(d, SPIPE_SOURCE, user, spipe_priv_fill_sources, elem_bytes);
+                               size_t elem_bytes, spipe_order_t order) {
+    const int any = order == SPIPE_ANY_ORDER;
+    const int i =
+        any ? spipe_priv_add_hosted(d, SPIPE_SOURCE_AT, user, spipe_priv_fill_part, elem_bytes)
+            : spipe_priv_add_hosted(d, SPIPE_SOURCE, user, spipe_priv_fill_sources, elem_bytes);
     if (i >= 0) d->buffers[i].source = source;
     return i;
 }
 
-SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
-    const int i = spipe_priv_add_hosted(d, SPIPE_SINK, user, spipe_priv_drain_sink, elem_bytes);
+SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes,
+                             spipe_order_t order) {
+    const spipe_kind_t kind = order == SPIPE_ANY_ORDER ? SPIPE_SINK_AT : SPIPE_SINK;
+    const int i = spipe_priv_add_hosted(d, kind, user, spipe_priv_drain_sink, elem_bytes);
     if (i >= 0) d->buffers[i].sink = sink;
     return i;
 }
 
-SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
-                                  size_t elem_bytes) {
-    const int i = spipe_priv_add_hosted(d, SPIPE_SOURCE_AT, user, spipe_priv_fill_part, elem_bytes);
-    if (i >= 0) d->buffers[i].source_at = source_at;
-    return i;
-}
-
-SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
-                                size_t elem_bytes) {
-    const int i = spipe_priv_add_hosted(d, SPIPE_SINK_AT, user, spipe_priv_drain_sink, elem_bytes);
-    if (i >= 0) d->buffers[i].sink_at = sink_at;
-    return i;
-}
-
-SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+SPIPE_API int spipe_add_split_source(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
                                      void *user, size_t ticket_bytes, size_t elem_bytes) {
-    const int i = spipe_add_source(d, next, user, elem_bytes);
+    const int i = spipe_add_source(d, next, user, elem_bytes, SPIPE_IN_ORDER);
     if (i < 0) return i;
     d->buffers[i].work = work;
     d->buffers[i].ticket_bytes = ticket_bytes;
@@ -184,25 +175,3 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
     s->replayable = 1;
     return stage;
 }
-
-#ifdef __cplusplus
-/* With the size of an element taken from the pointer; memory without a type must say it. */
-template <typename T>
-SPIPE_API int spipe_add_input(spipe_desc_t *d, const T *host) {
-    return spipe_add_input(d, host, sizeof(T));
-}
-
-template <typename T>
-SPIPE_API int spipe_add_output(spipe_desc_t *d, T *host) {
-    return spipe_add_output(d, host, sizeof(T));
-}
-
-template <typename T>
-SPIPE_API int spipe_add_inout(spipe_desc_t *d, T *host) {
-    return spipe_add_inout(d, host, sizeof(T));
-}
-
-int spipe_add_input(spipe_desc_t *d, const void *host) = delete;
-int spipe_add_output(spipe_desc_t *d, void *host) = delete;
-int spipe_add_inout(spipe_desc_t *d, void *host) = delete;
-#endif

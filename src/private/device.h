@@ -1,7 +1,7 @@
 /* ---- 7 device ------------------------------------------------------------------------------
    Facts of a GPU, and making it the current one for a while. */
 /* Only the facts that a run needs; the others take longer to ask for. */
-SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
     SPIPE_TRY(spipe_priv_take_error(cudaGetDeviceProperties(&properties, device)));
@@ -33,7 +33,7 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
 }
 
 /* Afterwards cudaSetDevice(before), always: a stage may have left another device current. */
-SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
 }
@@ -43,12 +43,12 @@ SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
    they do not: thread-local (spipe_priv_own_calls) if this thread captures nothing itself; relaxed
    even then, for freeing. Returns the mode before, which is restored before a function of the
    user's is called, and when the library's call ends. */
-SPIPE_API enum cudaStreamCaptureMode spipe_priv_set_mode(enum cudaStreamCaptureMode mode) {
+SPIPE_PRIV_LOCAL enum cudaStreamCaptureMode spipe_priv_set_mode(enum cudaStreamCaptureMode mode) {
     if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) (void)cudaGetLastError();
     return mode;
 }
 
-SPIPE_API enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
+SPIPE_PRIV_LOCAL enum cudaStreamCaptureMode spipe_priv_own_calls(void) {
     return spipe_priv_set_mode(cudaStreamCaptureModeThreadLocal);
 }
 
@@ -60,7 +60,7 @@ typedef struct spipe_priv_visit {
     void *thrown;      /* a C++ exception of a function of the user's, to be thrown then; or NULL */
 } spipe_priv_visit_t;
 
-SPIPE_API spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) {
+SPIPE_PRIV_LOCAL spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) {
     spipe_priv_visit_t c;
     c.found = cudaPeekAtLastError();
     c.mode = spipe_priv_set_mode(mode);
@@ -69,7 +69,7 @@ SPIPE_API spipe_priv_visit_t spipe_priv_arrive(enum cudaStreamCaptureMode mode) 
     return c;
 }
 
-SPIPE_API void spipe_priv_depart(const spipe_priv_visit_t *c) {
+SPIPE_PRIV_LOCAL void spipe_priv_depart(const spipe_priv_visit_t *c) {
     if (!c->arrived) return;
     (void)spipe_priv_set_mode(c->mode);
     spipe_priv_leave_error(c->found);

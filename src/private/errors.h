@@ -56,16 +56,18 @@ SPIPE_API const char *spipe_error_name(cudaError_t e) {
     return own ? own[0] : cudaGetErrorName(e);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_check(cudaError_t error, const char *what, const char *why,
-                                      const char *file, int line) {
+SPIPE_API SPIPE_PRIV_ATTRIBUTE((cold)) void spipe_priv_check(cudaError_t error, const char *what,
+                                                             const char *why, const char *file,
+                                                             int line) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, what,
             why && why[0] ? why : spipe_error_string(error), spipe_error_name(error));
     exit(EXIT_FAILURE);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
-                                          const char *file, int line) {
+SPIPE_API SPIPE_PRIV_ATTRIBUTE((cold)) void spipe_priv_check_run(const spipe_desc_t *d,
+                                                                 spipe_report_t *report,
+                                                                 const char *file, int line) {
     spipe_report_t own;
     if (!report) report = &own;
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
@@ -78,7 +80,7 @@ SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
 
 /* What a call returns is not left as CUDA's last error: the user's next check would meet it again.
    An error that was there before stays. */
-SPIPE_API cudaError_t spipe_priv_take_error(cudaError_t e) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_take_error(cudaError_t e) {
     if (e != cudaSuccess && e == cudaPeekAtLastError()) (void)cudaGetLastError();
     return e;
 }

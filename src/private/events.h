@@ -1,7 +1,7 @@
 /* ---- 9 events ------------------------------------------------------------------------------
    Untimed events, pools of them, timers. Uses threads, objects. */
 /* blocking: 1 = who waits for it sleeps. */
-SPIPE_API cudaError_t spipe_priv_make_event(cudaEvent_t *event, int blocking) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_make_event(cudaEvent_t *event, int blocking) {
     const unsigned flags = blocking ? cudaEventBlockingSync : 0;
     *event = NULL;
     return spipe_priv_take_error(cudaEventCreateWithFlags(event, cudaEventDisableTiming | flags));
@@ -22,7 +22,8 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
 }
 
 /* Makes one more event, and room for all events, so that release needs no memory. */
-SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool,
+                                                        cudaEvent_t *event) {
     const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
     cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
     int before;
@@ -107,7 +108,8 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
 }
 
 /* Records the timer's begin, or its end. */
-SPIPE_API cudaError_t spipe_priv_timer_record(spipe_timer_t *timer, int end, cudaStream_t stream) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_timer_record(spipe_timer_t *timer, int end,
+                                                     cudaStream_t stream) {
     cudaError_t e;
     int before;
     if (!timer) return cudaErrorInvalidValue;

@@ -1,11 +1,7 @@
 /* ---- 4 execute: exceptions -----------------------------------------------------------------
    In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
    an error, and the call that began it throws the exception on. In C nothing is caught. */
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
-enum {
-    SPIPE_PRIV_CATCHES = 1
-};
-
+#if SPIPE_PRIV_CATCHES
 /* Leaves a stage that took a wrong buffer; what is wrong stands in the chunk's note. */
 struct spipe_priv_refused : public std::exception {
     explicit spipe_priv_refused(const char *why) : why_(why) {}
@@ -77,10 +73,6 @@ SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
 }
 
 #else
-enum {
-    SPIPE_PRIV_CATCHES = 0
-};
-
 SPIPE_PRIV_RARE void spipe_priv_leave_stage(const spipe_priv_note_t *note) { (void)note; }
 
 #define SPIPE_PRIV_CALL(sync, thrown, note, result, call, instead)                                 \

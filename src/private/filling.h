@@ -33,7 +33,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigne
 }
 
 /* memcpy by stores that pass the caches: memory need not read what is overwritten. */
-SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
+SPIPE_PRIV_LOCAL void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
 #if SPIPE_PRIV_STREAM_STORES
     const size_t head = (16 - ((uintptr_t)to & 15)) & 15;
     if (n >= 65536) {
@@ -116,6 +116,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     const size_t total = SPIPE_PRIV_LOAD(p->run.total), size = b->elem_bytes;
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
     unsigned char *to;
+    spipe_part_t part;
     void *lent;
     size_t low, n;
     spipe_priv_note_t note;
@@ -124,8 +125,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     spipe_priv_inside(b, at, total, &low, &n);
     to = data - (at->first - low) * size;
     lent = b->on_device ? to : spipe_priv_hand_out(p, to, n * size);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source_at(lent, low, n, b->user),
-                    cudaErrorUnknown);
+    part.data = lent;
+    part.first = low;
+    part.count = n;
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(&part, b->user), cudaErrorUnknown);
     spipe_priv_take_back(lent, to, to, n * size);
     SPIPE_PRIV_COPIED(n * size, 0);
     if (e != cudaSuccess)
@@ -142,11 +145,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
     unsigned char *data = at->slot->pin_in[i], *tickets = spipe_priv_tickets(p, at->slot, i);
     void *lent = spipe_priv_hand_out(p, data, bytes);
     void *lent_tickets = spipe_priv_hand_out(p, tickets, ticket_bytes);
+    spipe_part_t part;
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->work(lent, lent_tickets, at->first, at->count, b->user), cudaErrorUnknown);
+    part.data = lent;
+    part.first = at->first;
+    part.count = at->count;
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->work(&part, lent_tickets, b->user),
+                    cudaErrorUnknown);
     spipe_priv_take_back(lent, data, data, bytes);
     spipe_priv_take_back(lent_tickets, tickets, NULL, ticket_bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
@@ -167,20 +174,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     while (want > 0 && !p->run.sources[i].ended) {
         const size_t bytes = want * spipe_priv_given_bytes(b);
         void *lent = spipe_priv_hand_out(p, dst, bytes);
-        size_t n = SIZE_MAX; /* to see whether the source sets it */
+        spipe_part_t part;
+        size_t n;
         cudaError_t e;
-        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(lent, want, &n, b->user),
-                        cudaErrorUnknown);
+        part.data = lent;
+        part.first = *got;
+        part.count = want;
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(&part, b->user), cudaErrorUnknown);
+        n = part.count;
         spipe_priv_take_back(lent, dst, dst, bytes);
         if (e != cudaSuccess) {
             return spipe_priv_function_failed(p, i, &note, e, chunk, "source of buffer", *got,
                                               want);
-        }
-        if (n == SIZE_MAX) {
-            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
-                                   "the source of buffer %d did not set *count; set it to the "
-                                   "number of elements it gave, 0 at the end",
-                                   i);
         }
         if (n > want) {
             return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, chunk,
@@ -291,7 +296,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
 }
 
 /* Whether nothing has to be read for a chunk any more. */
-SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t chunk) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t chunk) {
     return spipe_priv_is_lost(p, chunk) || SPIPE_PRIV_LOAD(p->run.stop_asked);
 }
 

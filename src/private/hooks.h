@@ -28,23 +28,8 @@ typedef struct spipe_priv_hooks {
     cudaError_t (*gather)(struct spipe_priv_pipeline *p, spipe_priv_take_fn take);
 } spipe_priv_hooks_t;
 
-/* What spipe_timeline_t begins with: it is notified of each run, operation and task, before
-   (after = 0) and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
-enum {
-    SPIPE_PRIV_WATCH_RUN,
-    SPIPE_PRIV_WATCH_OP,
-    SPIPE_PRIV_WATCH_TASK
-};
-
-typedef struct spipe_priv_watcher {
-    size_t stamp; /* SPIPE_PRIV_STAMP */
-    int taken;    /* 1 = a run notifies it */
-    void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
-                   const void *about, const struct spipe_priv_slot *slot, int after);
-} spipe_priv_watcher_t;
-
 /* Whether a timeline was begun, so that its watcher may be called. */
-SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
+SPIPE_PRIV_LOCAL int spipe_priv_watches(const struct spipe_timeline *timeline) {
     const spipe_priv_watcher_t *w = (const spipe_priv_watcher_t *)(const void *)timeline;
     return w->stamp == SPIPE_PRIV_STAMP;
 }
@@ -56,8 +41,8 @@ typedef struct spipe_priv_shared {
 } spipe_priv_shared_t;
 
 /* Whether resources were made here, and not destroyed; f says what is wrong with them. */
-SPIPE_API cudaError_t spipe_priv_check_resources(const struct spipe_resources *resources,
-                                                 spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_check_resources(const struct spipe_resources *resources,
+                                                        spipe_failure_t *f) {
     const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
     const cudaError_t e = spipe_priv_is_owned(&s->owner, resources);
     if (e == cudaSuccess) return e;

@@ -12,7 +12,7 @@ struct spipe_priv_job {
     void *user;
 };
 
-SPIPE_API void *spipe_priv_worker_main(void *arg) {
+SPIPE_PRIV_LOCAL void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
     spipe_priv_visit_t visit;
     cudaError_t reached;
@@ -58,7 +58,7 @@ SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
 }
 
 /* Queues a job. */
-SPIPE_API void spipe_priv_worker_add(spipe_worker_t *worker, struct spipe_priv_job *job) {
+SPIPE_PRIV_LOCAL void spipe_priv_worker_add(spipe_worker_t *worker, struct spipe_priv_job *job) {
     spipe_priv_lock(worker->sync);
     if (worker->first)
         worker->last->next = job;
@@ -104,7 +104,7 @@ SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
 }
 
 /* Ends the thread; a forked process does not have it, and drops the jobs. */
-SPIPE_API void spipe_priv_worker_end(spipe_worker_t *worker, int forked) {
+SPIPE_PRIV_LOCAL void spipe_priv_worker_end(spipe_worker_t *worker, int forked) {
     struct spipe_priv_job *job;
     if (!forked) {
         spipe_priv_lock(worker->sync);

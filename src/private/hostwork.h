@@ -9,13 +9,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t bytes = at->count * b->elem_bytes;
     void *lent = spipe_priv_hand_out(p, at->slot->pin_out[i], bytes);
+    spipe_part_t part;
     spipe_priv_note_t note;
     cudaError_t e;
     memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink ? b->sink(lent, at->count, at->first, b->user)
-                            : b->sink_at(lent, at->first, at->count, b->user),
-                    cudaErrorUnknown);
+    part.data = lent;
+    part.first = at->first;
+    part.count = at->count;
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->sink(&part, b->user), cudaErrorUnknown);
     spipe_priv_take_back(lent, at->slot->pin_out[i], NULL, bytes);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;

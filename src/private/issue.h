@@ -50,8 +50,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, u
 }
 
 /* Copies a window in from the user's array; the edges beyond its ends are made on the device. */
-SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
-                                            int i, cudaStream_t stream) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_at_t *at, int i,
+                                                   cudaStream_t stream) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t bytes = b->elem_bytes;
     const unsigned char *host = (const unsigned char *)b->host;
@@ -153,8 +154,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_in_order(const spipe_priv_op_t *op,
 /* The rarer operations; kept out of the loop that issues, which stays small. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
-SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                             const spipe_priv_at_t *at) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at) {
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
     case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
@@ -170,8 +172,9 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
 /* The same, with the timeline's watcher around it. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
-SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                               const spipe_priv_at_t *at) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p,
+                                                      const spipe_priv_op_t *op,
+                                                      const spipe_priv_at_t *at) {
     cudaError_t e;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->slot, 0);
     e = spipe_priv_issue_other(p, op, at);

@@ -29,12 +29,12 @@ static const spipe_priv_kind_t spipe_priv_kinds[] = {
 typedef char spipe_priv_each_kind_has_a_row
     [sizeof spipe_priv_kinds / sizeof *spipe_priv_kinds == SPIPE_PRIV_ROWS ? 1 : -1];
 
-SPIPE_API const spipe_priv_kind_t *spipe_priv_kind(spipe_kind_t kind) {
+SPIPE_PRIV_LOCAL const spipe_priv_kind_t *spipe_priv_kind(spipe_kind_t kind) {
     return &spipe_priv_kinds[(unsigned)kind < SPIPE_PRIV_ROWS ? (int)kind : 0];
 }
 
 /* Whether stages only read it: an array of the user's that is not copied back. */
-SPIPE_API int spipe_priv_is_input(spipe_kind_t kind) {
+SPIPE_PRIV_LOCAL int spipe_priv_is_input(spipe_kind_t kind) {
     return spipe_priv_kind(kind)->array && !spipe_priv_kind(kind)->out;
 }
 

@@ -1,11 +1,5 @@
 /* ---- 14 launch -----------------------------------------------------------------------------
-   Grid sizes, and the launch behind SPIPE_LAUNCH. Uses chunks. */
-SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
-    const size_t t = threads > 0 ? threads : 1;
-    const size_t blocks = count / t + (count % t != 0);
-    if (blocks == 0) return 1;
-    return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
-}
+   The launch behind SPIPE_LAUNCH, in every C++ file that launches. */
 #ifdef __cplusplus
 /* Says what is wrong with the sizes of a launch; 0: nothing. */
 SPIPE_PRIV_RARE int spipe_priv_wrong_sizes(const dim3 &g, const dim3 &b, char *text, size_t bytes) {
@@ -36,9 +30,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_launch_failed(cudaError_t e, const dim3 &
 }
 
 template <typename... Expected, typename... Actual>
-SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
-                                        void (*kernel)(Expected...), cudaStream_t stream,
-                                        Actual... args) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
+                                               void (*kernel)(Expected...), cudaStream_t stream,
+                                               Actual... args) {
     static_assert(sizeof...(Expected) == sizeof...(Actual),
                   "SPIPE_LAUNCH: the kernel takes more or fewer arguments than it is given");
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
@@ -61,7 +55,7 @@ struct spipe_priv_of_chunk<spipe_chunk_t> {
 };
 
 template <typename Chunk, typename... Expected, typename... Actual>
-SPIPE_API typename spipe_priv_of_chunk<Chunk>::error
+SPIPE_PRIV_LOCAL typename spipe_priv_of_chunk<Chunk>::error
 spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Expected...),
                   const Chunk *c, Actual... args) {
     const cudaError_t e = spipe_priv_launch(grid, block, shared_bytes, kernel, c->stream, args...);
@@ -73,3 +67,6 @@ spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Exp
     return e;
 }
 #endif
+
+/* From here on the code, up to the licence. */
+#if SPIPE_PRIV_CODE

@@ -3,7 +3,7 @@
    acquire to release. Uses streams. */
 /* Picks an unleased stream, an idle one if there is one; under the lock. A stream whose query fails
    is picked last: the error is the context's, and the holder's own calls will return it. */
-SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
+SPIPE_PRIV_LOCAL int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
     size_t i;
     int found = 0;
     for (i = 0; i < pool->num_streams; ++i) {
@@ -18,8 +18,8 @@ SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
     return found;
 }
 
-SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
-                                            int may_wait) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
+                                                   int may_wait) {
     size_t pick = 0;
     spipe_priv_visit_t visit;
     cudaError_t e = cudaSuccess;
@@ -76,8 +76,8 @@ SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream
 }
 
 /* Makes a stream wait for another; NULL is the default stream of the pool's device. */
-SPIPE_API cudaError_t spipe_priv_scope_wait(spipe_stream_pool_t *pool, cudaStream_t waiter,
-                                            cudaStream_t other) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_scope_wait(spipe_stream_pool_t *pool, cudaStream_t waiter,
+                                                   cudaStream_t other) {
     cudaError_t e;
     int before;
     SPIPE_TRY(spipe_priv_begin_call_there(&pool->owner, pool, 0, &before));

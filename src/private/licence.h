@@ -1,4 +1,5 @@
-/* ---- 14 launch: the end, and the licence ---------------------------------------------------- */
+/* ---- The end, and the licence --------------------------------------------------------------- */
+#endif /* SPIPE_PRIV_CODE */
 #endif /* STREAMPIPE_H */
 
 /*  MIT License. Copyright (c) 2026 The streampipe authors.

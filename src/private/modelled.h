@@ -15,17 +15,17 @@
 /* Whether the engine decides as the model would, so that modelled times are the same whatever this
    computer's CPUs do: a chunk takes the slot that the one depth before it frees, and the calling
    thread issues in order. */
-SPIPE_API int spipe_priv_is_modelled(void) { return !hostcuda_is_free(); }
+SPIPE_PRIV_LOCAL int spipe_priv_is_modelled(void) { return !hostcuda_is_free(); }
 
 /* Seconds on the calling thread's clock. */
-SPIPE_API double spipe_priv_clock(void) { return 1e-9 * hostcuda_now_ns(); }
+SPIPE_PRIV_LOCAL double spipe_priv_clock(void) { return 1e-9 * hostcuda_now_ns(); }
 
 enum {
     SPIPE_PRIV_TASKS_A_CHUNK = SPIPE_MAX_STAGES + 2
 };
 
 /* Tasks are numbered by age: those of a chunk, then those of the next. */
-SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t order) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_task_number(int what, int stage, size_t order) {
     size_t number = 0;
     if (what == SPIPE_PRIV_HOST) number = 1 + (size_t)stage;
     if (what == SPIPE_PRIV_DRAIN) number = SPIPE_MAX_STAGES + 1;
@@ -33,33 +33,35 @@ SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t order) {
 }
 
 /* Threads that copy, which share the host memory's rate. */
-SPIPE_API unsigned spipe_priv_model_copying(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL unsigned spipe_priv_model_copying(const spipe_priv_pipeline_t *p) {
     const size_t host = p->workers.planned[SPIPE_PRIV_HOST];
     return p->workers.active > host ? (unsigned)(p->workers.active - host) : 0;
 }
 
 /* Called when a run begins, and when its number of threads changes. */
-SPIPE_API void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
     const size_t started = p->workers.num_threads, active = p->workers.active;
     if (!p->run.states || !spipe_priv_is_modelled()) return;
     hostcuda_pool_begin(&p->workers, (unsigned)(started < active ? started : active),
                         spipe_priv_model_copying(p));
 }
 
-SPIPE_API void spipe_priv_model_threads(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_model_threads(spipe_priv_pipeline_t *p) {
     if (!spipe_priv_is_modelled()) return;
     hostcuda_pool_threads(&p->workers, (unsigned)p->workers.active, spipe_priv_model_copying(p));
 }
 
 /* Seconds that the pool's threads were busy, up to now by the calling thread's clock. */
-SPIPE_API double spipe_priv_model_busy(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL double spipe_priv_model_busy(const spipe_priv_pipeline_t *p) {
     return 1e-9 * hostcuda_pool_busy(&p->workers);
 }
 
-SPIPE_API void spipe_priv_model_free(spipe_priv_pipeline_t *p) { hostcuda_pool_end(&p->workers); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_free(spipe_priv_pipeline_t *p) {
+    hostcuda_pool_end(&p->workers);
+}
 
 /* Whether chunks of these tasks pass one after another: sources, sinks, ordered host stages. */
-SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what, int stage) {
+SPIPE_PRIV_LOCAL int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what, int stage) {
     const spipe_desc_t *d = &p->request.desc;
     int i;
     if (what == SPIPE_PRIV_HOST) return d->stages[stage].ordered;
@@ -72,7 +74,8 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
 
 /* Posts a task of the chunk of this order: says what it waits for, and whether the caller does
    it. */
-SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t order) {
+SPIPE_PRIV_LOCAL void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage,
+                                            size_t order) {
     const size_t depth = p->plan.depth;
     const spipe_priv_slot_t *slot = &p->memory.slots[order % depth];
     cudaEvent_t event = NULL;
@@ -97,58 +100,59 @@ SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int sta
 }
 
 /* No slot is given to chunks from this order on. */
-SPIPE_API void spipe_priv_model_cut(const spipe_priv_pipeline_t *p, size_t order) {
+SPIPE_PRIV_LOCAL void spipe_priv_model_cut(const spipe_priv_pipeline_t *p, size_t order) {
     if (!spipe_priv_is_modelled()) return;
     hostcuda_pool_cut(&p->workers, spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order));
 }
 
-SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+SPIPE_PRIV_LOCAL void spipe_priv_model_begin(const spipe_priv_pipeline_t *p,
+                                             const spipe_priv_task_t *t) {
     if (t->what == SPIPE_PRIV_TOUCH || !spipe_priv_is_modelled()) return;
     hostcuda_task_begin(&p->workers, spipe_priv_task_number(t->what, t->stage, t->slot->order));
 }
 
-SPIPE_API void spipe_priv_model_end(void) { hostcuda_task_end(); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_end(void) { hostcuda_task_end(); }
 
 /* Advances the calling thread's clock to the end of a task that it has seen done. */
-SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
-                                      size_t order) {
+SPIPE_PRIV_LOCAL void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
+                                             size_t order) {
     if (!spipe_priv_is_modelled()) return;
     hostcuda_task_await(&p->workers, spipe_priv_task_number(what, stage, order));
 }
 
 /* Whether, on the modelled clock, the slot is filled now; -1 = not known before it really is. */
-SPIPE_API int spipe_priv_model_filled(const spipe_priv_pipeline_t *p, size_t order) {
+SPIPE_PRIV_LOCAL int spipe_priv_model_filled(const spipe_priv_pipeline_t *p, size_t order) {
     if (!spipe_priv_is_modelled()) return 1;
     return hostcuda_task_is_done(&p->workers, spipe_priv_task_number(SPIPE_PRIV_FILL, -1, order));
 }
 
 /* Which of these tasks the calling thread goes on with: the first that is done by its clock, or
    else the one that is done soonest. */
-SPIPE_API size_t spipe_priv_model_first(const spipe_priv_pipeline_t *p, const size_t *numbers,
-                                        size_t num) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_model_first(const spipe_priv_pipeline_t *p,
+                                               const size_t *numbers, size_t num) {
     return hostcuda_task_first(&p->workers, numbers, num);
 }
 
 /* The calling thread is a new worker, whose calls to CUDA only serve the tasks. */
-SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_started(void) { hostcuda_thread_started(); }
 
-SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
 
 /* The calling thread may have been a worker, and now issues work of its own. */
-SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
 
 /* The calling thread has joined others: its clock advances to the latest of theirs. */
-SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
 /* A lent thread begins: its modelled clock goes on to that time, which is that of the thread that
    called spipe_run. */
-SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 * seconds); }
+SPIPE_PRIV_LOCAL void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 * seconds); }
 
 /* 1: calls to CUDA take no modelled time from here on, 0: they do again. Returns what was. */
-SPIPE_API int spipe_priv_model_pause(int pause) { return hostcuda_unmodelled(pause); }
+SPIPE_PRIV_LOCAL int spipe_priv_model_pause(int pause) { return hostcuda_unmodelled(pause); }
 
 /* cudaEventQuery without modelled time, because how often threads ask is chance. */
-SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = spipe_priv_model_pause(1);
     const cudaError_t e = cudaEventQuery(event);
     (void)spipe_priv_model_pause(before);
@@ -156,8 +160,8 @@ SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
 }
 
 /* When a task was done, in seconds on the clock of spipe_priv_clock; 0 = not known. */
-SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
-                                     size_t order, double *begin, double *end) {
+SPIPE_PRIV_LOCAL int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
+                                            size_t order, double *begin, double *end) {
     if (!hostcuda_task_times(&p->workers, spipe_priv_task_number(what, stage, order), begin, end)) {
         return 0;
     }
@@ -191,10 +195,10 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_joined()                     ((void)0)
 #define spipe_priv_model_until(seconds)               ((void)0)
 
-SPIPE_API int spipe_priv_model_pause(int pause) { return pause; }
+SPIPE_PRIV_LOCAL int spipe_priv_model_pause(int pause) { return pause; }
 
-SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
-                                     size_t order, const double *begin, const double *end) {
+SPIPE_PRIV_LOCAL int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
+                                            size_t order, const double *begin, const double *end) {
     (void)p;
     (void)what;
     (void)stage;

@@ -51,7 +51,8 @@ enum {
 
 static const char *const spipe_priv_memory_names[] = {"pageable", "pinned", "device"};
 
-SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_memory_type(const void *ptr, int *type,
+                                                    void **device_pointer) {
     struct cudaPointerAttributes a;
     cudaError_t e;
     int least, greatest;
@@ -90,7 +91,7 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
 
 /* Frees memory that was pinned in place. If CUDA did not unpin it, it is left: malloc would give it
    out again, and CUDA refuses to copy an array of which a part is pinned. */
-SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
     const cudaError_t e = spipe_unpin(pinned);
     int type = SPIPE_PRIV_PAGEABLE;
     if (e != cudaSuccess && spipe_priv_memory_type(pinned, &type, NULL) == cudaSuccess &&

@@ -305,7 +305,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
 }
 
 /* Plans for another count. If that fails, the pipeline goes back to the old count. */
-SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t count) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t count) {
     const size_t before = p->request.desc.count;
     spipe_failure_t why;
     cudaError_t e;

@@ -21,7 +21,7 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_unlock(p->sync);
 }
 
-SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_LOCAL void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     size_t k;
     if (!p->workers.started) p->sync->single_threaded = !p->workers.made;

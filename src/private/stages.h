@@ -19,7 +19,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_stated(const spipe_desc_t *d) {
 /* Elements in the whole: as stated, else what all buffers that know their length agree on.
    SPIPE_AUTO = not known. How long an array is only the user knows, so beside one the number must
    be stated, unless it is 0. */
-SPIPE_API size_t spipe_priv_desc_count(const spipe_desc_t *d) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_desc_count(const spipe_desc_t *d) {
     size_t whole = SPIPE_AUTO;
     int i, arrays = 0;
     if (spipe_priv_is_stated(d)) return d->count;
@@ -45,7 +45,7 @@ SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
 }
 
 /* Tells the first num buffers of a run that it has ended. */
-SPIPE_API void spipe_priv_tell_end(const spipe_desc_t *d, int num, cudaError_t result) {
+SPIPE_PRIV_LOCAL void spipe_priv_tell_end(const spipe_desc_t *d, int num, cudaError_t result) {
     int i;
     for (i = 0; i < num; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];
@@ -54,7 +54,7 @@ SPIPE_API void spipe_priv_tell_end(const spipe_desc_t *d, int num, cudaError_t r
 }
 
 /* Tells the buffers that a run begins. If one refuses it, none has begun. */
-SPIPE_API cudaError_t spipe_priv_tell_begin(const spipe_desc_t *d, spipe_failure_t *f) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_tell_begin(const spipe_desc_t *d, spipe_failure_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];

@@ -23,8 +23,8 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
 }
 
 /* Makes an event on a device and records it on a stream, which must be of that device. */
-SPIPE_API cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsigned flags,
-                                          cudaEvent_t *event) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsigned flags,
+                                                 cudaEvent_t *event) {
     int before;
     cudaError_t e;
     *event = NULL;
@@ -40,7 +40,7 @@ SPIPE_API cudaError_t spipe_priv_event_on(int device, cudaStream_t stream, unsig
 
 /* The device of a stream; -1: it cannot be asked for. Of a capturing stream the question would
    break the capture. */
-SPIPE_API int spipe_priv_stream_device(cudaStream_t stream) {
+SPIPE_PRIV_LOCAL int spipe_priv_stream_device(cudaStream_t stream) {
     int device = -1;
 #if CUDART_VERSION >= 12080
     enum cudaStreamCaptureStatus status;
@@ -55,8 +55,8 @@ SPIPE_API int spipe_priv_stream_device(cudaStream_t stream) {
 
 /* The same on the stream's device, which it tells: the current one, else one after the other,
    until the event is not refused. */
-SPIPE_API cudaError_t spipe_priv_event_behind(cudaStream_t stream, unsigned flags,
-                                              cudaEvent_t *event, int *device) {
+SPIPE_PRIV_LOCAL cudaError_t spipe_priv_event_behind(cudaStream_t stream, unsigned flags,
+                                                     cudaEvent_t *event, int *device) {
     int i, end;
     cudaError_t e;
     SPIPE_TRY(cudaGetDevice(device));
@@ -116,7 +116,7 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
 }
 
 /* Whether a query returned success. "Not ready" is no error, but CUDA may keep it as the last. */
-SPIPE_API int spipe_priv_reached(cudaError_t query) {
+SPIPE_PRIV_LOCAL int spipe_priv_reached(cudaError_t query) {
     if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
     return query == cudaSuccess;
 }

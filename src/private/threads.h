@@ -1,44 +1,40 @@
-/* ============================================================================================
-   >>impl   the same layers, as code. Names beginning spipe_priv_ are not for callers.
-   ============================================================================================ */
-
 /* ---- 1 config: threads and clock -----------------------------------------------------------
    Locks, conditions, threads, CPUs and time. Knows pthreads; knows nothing of CUDA. */
 #if defined(SPIPE_NO_THREADS)
 typedef int spipe_priv_mutex_t;
 typedef int spipe_priv_cond_t;
 
-SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { *m = 0; }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { *m = 0; }
 
-SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { *m = 0; }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { *m = 0; }
 
-SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)m; }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)m; }
 
-SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)m; }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)m; }
 
-SPIPE_API void spipe_priv_cond_create(spipe_priv_cond_t *c) { *c = 0; }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_create(spipe_priv_cond_t *c) { *c = 0; }
 
-SPIPE_API void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { *c = 0; }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { *c = 0; }
 
-SPIPE_API void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
     (void)c;
     (void)m;
 }
 
-SPIPE_API void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)c; }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)c; }
 
-SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)c; }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)c; }
 
-SPIPE_API void spipe_priv_give_up_cpu(void) {}
+SPIPE_PRIV_LOCAL void spipe_priv_give_up_cpu(void) {}
 
 /* Without threads it always returns NULL. */
-SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+SPIPE_PRIV_LOCAL void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     (void)fn;
     (void)arg;
     return NULL;
 }
 
-SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
+SPIPE_PRIV_LOCAL void spipe_priv_thread_join(void *thread) { (void)thread; }
 #else
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
 #define SPIPE_PRIV_PAUSE() __builtin_ia32_pause()
@@ -53,12 +49,16 @@ enum {
 typedef pthread_mutex_t spipe_priv_mutex_t;
 typedef pthread_cond_t spipe_priv_cond_t;
 
-SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { (void)pthread_mutex_init(m, NULL); }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_create(spipe_priv_mutex_t *m) {
+    (void)pthread_mutex_init(m, NULL);
+}
 
-SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { (void)pthread_mutex_destroy(m); }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) {
+    (void)pthread_mutex_destroy(m);
+}
 
 /* Tries for a few microseconds before it sleeps: locks are held for less than waking up takes. */
-SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) {
     int k;
     for (k = 0; k < SPIPE_PRIV_LOCK_TRIES; ++k) {
         if (pthread_mutex_trylock(m) == 0) return;
@@ -67,21 +67,29 @@ SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) {
     (void)pthread_mutex_lock(m);
 }
 
-SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)pthread_mutex_unlock(m); }
+SPIPE_PRIV_LOCAL void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) {
+    (void)pthread_mutex_unlock(m);
+}
 
-SPIPE_API void spipe_priv_cond_create(spipe_priv_cond_t *c) { (void)pthread_cond_init(c, NULL); }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_create(spipe_priv_cond_t *c) {
+    (void)pthread_cond_init(c, NULL);
+}
 
-SPIPE_API void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { (void)pthread_cond_destroy(c); }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_destroy(spipe_priv_cond_t *c) {
+    (void)pthread_cond_destroy(c);
+}
 
-SPIPE_API void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
+SPIPE_PRIV_LOCAL void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
     (void)pthread_cond_wait(c, m);
 }
 
-SPIPE_API void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)pthread_cond_signal(c); }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)pthread_cond_signal(c); }
 
-SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_cond_broadcast(c); }
+SPIPE_PRIV_LOCAL void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) {
+    (void)pthread_cond_broadcast(c);
+}
 
-SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
+SPIPE_PRIV_LOCAL void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
 
 /* Starts a thread that blocks all signals except those of its own faults, because the user's
    handlers expect to interrupt the user's threads. NULL: there is no thread. */
@@ -105,7 +113,7 @@ SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg)
     return NULL;
 }
 
-SPIPE_API void spipe_priv_thread_join(void *thread) {
+SPIPE_PRIV_LOCAL void spipe_priv_thread_join(void *thread) {
     pthread_t *t = (pthread_t *)thread;
     if (!t) return;
     (void)pthread_join(*t, NULL);
@@ -126,7 +134,7 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
 #endif
 
 /* Writes a number if it is what it should be. */
-SPIPE_API int spipe_priv_exchange_if(int *x, int from, int to) {
+SPIPE_PRIV_LOCAL int spipe_priv_exchange_if(int *x, int from, int to) {
 #if defined(SPIPE_NO_THREADS)
     const int is = *x == from;
     if (is) *x = to;
@@ -137,7 +145,7 @@ SPIPE_API int spipe_priv_exchange_if(int *x, int from, int to) {
 }
 
 /* A number that differs between processes. */
-SPIPE_API long spipe_priv_process(void) {
+SPIPE_PRIV_LOCAL long spipe_priv_process(void) {
 #if defined(_WIN32)
     return 0;
 #else
@@ -153,22 +161,24 @@ struct spipe_priv_sync {
     long process;        /* that made it */
 };
 
-SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
+SPIPE_PRIV_LOCAL void spipe_priv_lock(spipe_priv_sync_t *s) {
     if (!s->single_threaded) spipe_priv_mutex_lock(&s->lock);
 }
 
-SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
+SPIPE_PRIV_LOCAL void spipe_priv_unlock(spipe_priv_sync_t *s) {
     if (!s->single_threaded) spipe_priv_mutex_unlock(&s->lock);
 }
 
 /* Waits until another thread calls spipe_priv_wake; called with the lock held. */
-SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
+SPIPE_PRIV_LOCAL void spipe_priv_wait(spipe_priv_sync_t *s) {
     spipe_priv_cond_wait(&s->changed, &s->lock);
 }
 
-SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { spipe_priv_cond_broadcast(&s->changed); }
+SPIPE_PRIV_LOCAL void spipe_priv_wake(spipe_priv_sync_t *s) {
+    spipe_priv_cond_broadcast(&s->changed);
+}
 
-SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
+SPIPE_PRIV_LOCAL spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)calloc(1, sizeof *s);
     if (!s) return NULL;
     spipe_priv_mutex_create(&s->lock);
@@ -179,11 +189,11 @@ SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
 
 /* Whether this process was forked from the one that made it: then threads that are not here may
    hold the lock, and wait for the condition, for ever. */
-SPIPE_API int spipe_priv_sync_is_forked(const spipe_priv_sync_t *s) {
+SPIPE_PRIV_LOCAL int spipe_priv_sync_is_forked(const spipe_priv_sync_t *s) {
     return s->process != spipe_priv_process();
 }
 
-SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
+SPIPE_PRIV_LOCAL void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     if (s && !spipe_priv_sync_is_forked(s)) {
         spipe_priv_cond_destroy(&s->changed);
         spipe_priv_mutex_destroy(&s->lock);
@@ -201,7 +211,7 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 }
 
 /* The number of CPUs that this thread may run on. */
-SPIPE_API size_t spipe_priv_num_cpus(void) {
+SPIPE_PRIV_LOCAL size_t spipe_priv_num_cpus(void) {
     long n = 0;
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
     cpu_set_t cpus;
@@ -216,7 +226,7 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 }
 
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
-SPIPE_API double spipe_priv_seconds(void) {
+SPIPE_PRIV_LOCAL double spipe_priv_seconds(void) {
 #if defined(CLOCK_MONOTONIC)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

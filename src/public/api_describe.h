@@ -43,7 +43,7 @@ typedef struct spipe_chunk {
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
-                            SPIPE_PRIV_IS_CONST(type)))
+                            SPIPE_PRIV_IS_CONST(type) + SPIPE_PRIV_LEAVES))
 /* Buffer i in the masks of spipe_add_host_stage. */
 #define SPIPE_BIT(i) (1u << (i))
 
@@ -69,27 +69,36 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    or end their thread. If one fails, the chunks before its chunk are still completed; if several
    fail, the failure of the first chunk is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
-/* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
-   chunks in order. If it gives fewer than max_count, it is called again for the rest, until the
-   chunk is full or it gives 0: so a chunk is never short but at the end, and a source that has
-   nothing yet must wait. It is not asked for more than desc.count, and after the end not again. An
-   I/O error: return cudaErrorOperatingSystem. */
-typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *count, void *user);
-/* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
-typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
 
-/* Fills count elements at dst, of which the first is number first in the whole: all of them, or it
-   returns an error. Called on several threads at once, for any part, in any order; if the buffer
-   has a halo, also for the elements around a chunk. It must not wait for another part. */
-typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count, void *user);
-/* Takes count elements at src, of which the first is number first in the whole; as above. */
-typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
+/* A stretch of a buffer's elements: what a source fills and a sink takes. */
+typedef struct spipe_part {
+    void *data;   /* host memory of the library's: count elements */
+    size_t first; /* number of the first of them in the whole */
+    size_t count; /* how many; a source in order writes how many it gave */
+} spipe_part_t;
 
-/* Fills count elements at dst, of which the first is number first in the whole, from as many
-   tickets, which `next` (a spipe_source_fn) wrote: one ticket per element. Called on several
-   threads at once, each for other elements, in any order. It must not wait for another call. */
-typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t first, size_t count,
-                                     void *user);
+/* Fills a part. In order (SPIPE_IN_ORDER): the chunks' parts one after another, on one thread at a
+   time. It may give fewer elements than part->count, if it sets that to how many; 0 = the end. If
+   it gives fewer, it is called again for the rest, until the chunk is full or it gives 0: so a
+   chunk is never short but at the end, and a source that has nothing yet must wait. It is not asked
+   for more than desc.count, and after the end not again.
+   In any order (SPIPE_ANY_ORDER): all of the part, or it returns an error. Called on several
+   threads at once, for any part; if the buffer has a halo, also for the elements around a chunk.
+   It must not wait for another part. An I/O error: return cudaErrorOperatingSystem. */
+typedef cudaError_t (*spipe_source_fn)(spipe_part_t *part, void *user);
+/* Takes a part: in order, one thread at a time; or in any order, on several threads at once. */
+typedef cudaError_t (*spipe_sink_fn)(const spipe_part_t *part, void *user);
+
+/* Fills a part from as many tickets, which `next` (a spipe_source_fn) wrote: one ticket for each
+   element. Called on several threads at once, each for other elements, in any order. It must not
+   wait for another call. */
+typedef cudaError_t (*spipe_work_fn)(const spipe_part_t *part, const void *tickets, void *user);
+
+/* In which order a source or sink is called. */
+typedef enum spipe_order {
+    SPIPE_IN_ORDER, /* chunk after chunk, one call at a time */
+    SPIPE_ANY_ORDER /* all threads at once, each for another part */
+} spipe_order_t;
 
 /* Says why a source or sink failed, in words for failure.message. It is called right after that
    function returned its error, on the same thread. Assign it to buffers[i].why. */
@@ -180,8 +189,6 @@ typedef struct spipe_buffer_desc {
     int resident; /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
     spipe_source_fn source;
     spipe_sink_fn sink;
-    spipe_source_at_fn source_at;
-    spipe_sink_at_fn sink_at;
     spipe_work_fn work;         /* of a split source; its `next` is the member source */
     size_t ticket_bytes;        /* of a split source; else 0 */
     void *user;                 /* handed to the functions above */
@@ -190,7 +197,7 @@ typedef struct spipe_buffer_desc {
     const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL without work */
-    int on_device; /* private: 1 = source_at is given the slot's memory on the device */
+    int on_device; /* private: 1 = the source is given the slot's memory on the device */
     spipe_priv_on_run_t on_run; /* private: NULL, or told of each run */
     size_t place, bytes; /* private, with on_run: its part of a file; SPIPE_AUTO = to an end that is
                             not known */
@@ -288,8 +295,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at,
-    spipe_add_source_split, spipe_set_halo -- the buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_split_source, spipe_set_halo -- the buffers of a
+    pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -298,17 +305,17 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     bytes      bytes   of a resident buffer, 1 or more.
     how        in      SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD, or the last two or-ed.
     source, sink in    see spipe_source_fn, spipe_sink_fn; user is handed to it. They may run on
-                       a library thread, one call at a time, and may not call CUDA. For data that
-                       comes in order: a pipe, a decoder.
-    source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but all threads call
-                       them at once, so that a file is read and written at the speed of all of
-                       them. Set count, or add a source whose end gives the length.
+                       library threads, and may not call CUDA.
+    order      in      SPIPE_IN_ORDER: for data that comes in order: a pipe, a decoder.
+                       SPIPE_ANY_ORDER: all threads call it at once, so that a file is read and
+                       written at the speed of all of them. Set count, or add a source in order,
+                       whose end gives the length.
     next, work in      a source in two parts, for a loader with many decoders. next is a
-                       spipe_source_fn that fills up to max_count tickets instead of elements, one
-                       call at a time, in order, and gives 0 at the end. A ticket says what its
-                       element is made from (the number of a picture, where a record lies); next
-                       should be quick. work, see spipe_work_fn, makes the elements of a chunk from
-                       their tickets, on all threads at once. user is handed to both.
+                       spipe_source_fn in order that fills in tickets instead of elements, and gives
+                       0 at the end. A ticket says what its element is made from (the number of a
+                       picture, where a record lies); next should be quick. work, see
+                       spipe_work_fn, makes the elements of a chunk from their tickets, on all
+                       threads at once. user is handed to both.
     ticket_bytes bytes of one ticket, 1 or more; the library keeps them until work has had them.
     buffer     in      number of an input, or of a source that is not split.
     before, after in   elements readable around each chunk, at most a chunk each.
@@ -322,13 +329,10 @@ SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes);
 SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes);
 SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int how);
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
-                               size_t elem_bytes);
-SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes);
-SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
-                                  size_t elem_bytes);
-SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
-                                size_t elem_bytes);
-SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                               size_t elem_bytes, spipe_order_t order);
+SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes,
+                             spipe_order_t order);
+SPIPE_API int spipe_add_split_source(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
                                      void *user, size_t ticket_bytes, size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);

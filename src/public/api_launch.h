@@ -21,9 +21,9 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
     (const in_type *in, out_type *out, size_t n), one thread per element, from buffer 0 to 1.   */
 #define SPIPE_MAP_STAGE(name, kernel, in_type, out_type)                                           \
-    SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
+    SPIPE_PRIV_LOCAL cudaError_t name(const spipe_chunk_t *c, void *user) {                        \
         (void)user;                                                                                \
-        if (c->index == 0) spipe_priv_check_map(c);                                                \
+        if (c->index == 0) spipe_priv_check_map(c, SPIPE_PRIV_LEAVES);                             \
         return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c,                        \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }

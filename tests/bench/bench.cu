@@ -1161,7 +1161,10 @@ static cudaError_t each_period(const feed_t *f, size_t first, size_t n, Work wor
     return cudaSuccess;
 }
 
-static cudaError_t feed_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t feed_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     feed_t *f = (feed_t *)user;
     const size_t n = std::min(max_count, f->total - f->given), first = f->given;
     f->given += n;
@@ -1172,7 +1175,9 @@ static cudaError_t feed_source(void *dst, size_t max_count, size_t *count, void 
     });
 }
 
-static cudaError_t feed_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t feed_sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     feed_t *f = (feed_t *)user;
     f->taken += count;
     return each_period(f, first, count, [=](size_t at, size_t bytes, size_t done) {
@@ -1186,8 +1191,8 @@ static double stream_rate(feed_t *f, const job_t *j, size_t bytes, spipe_report_
     spipe_desc_t d = spipe_desc_default();
     f->total = bytes / sizeof(float);
     f->given = f->taken = 0;
-    spipe_add_source(&d, feed_source, f, sizeof(float));
-    spipe_add_sink(&d, feed_sink, f, sizeof(float));
+    spipe_add_source(&d, feed_source, f, sizeof(float), SPIPE_IN_ORDER);
+    spipe_add_sink(&d, feed_sink, f, sizeof(float), SPIPE_IN_ORDER);
     spipe_add_stage(&d, "busy", busy_stage, &stage);
     const double begin = bench_now_ms();
     const cudaError_t e = spipe_run(&d, report);

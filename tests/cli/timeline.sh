@@ -82,7 +82,7 @@ def check(what, text):
         assert r["error"] == "cudaErrorInvalidValue" and r["wall_ms"] == 1.5 and r["setup_ms"] is None
         assert r["failure.chunk"] is None and "</script>" in r["failure.message"]
         header = open("streampipe.h").read()
-        fields = re.search(r"typedef struct spipe_report \{(.*?)\} spipe_report_t;", header, re.S).group(1)
+        fields = re.search(r"\nstruct spipe_report \{(.*?)\n\};", header, re.S).group(1)
         fields = re.sub(r"/\*.*?\*/", "", fields, flags=re.S)
         fields = re.sub(r"\w+ \(\*.*?;", "", fields)  # a function
         names = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", fields)

@@ -184,7 +184,10 @@ static cudaError_t fails_stage(const spipe_chunk_t *c, void *user) {
     return e;
 }
 
-static cudaError_t fails_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t fails_source(spipe_part_t *elements, void *user) {
+    void *dst = elements->data;
+    const size_t max_count = elements->count;
+    size_t *count = &elements->count;
     const fails_part_t *part = (const fails_part_t *)user;
     fails_world_t *w = part->world;
     size_t *given = &w->given[part->number];
@@ -195,7 +198,9 @@ static cudaError_t fails_source(void *dst, size_t max_count, size_t *count, void
     return cudaSuccess;
 }
 
-static cudaError_t fails_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t fails_sink(const spipe_part_t *elements, void *user) {
+    const void *src = elements->data;
+    const size_t first = elements->first, count = elements->count;
     const fails_part_t *part = (const fails_part_t *)user;
     fails_world_t *w = part->world;
     FAILS_CHECK(w, first == w->taken[part->number] && count > 0 && first + count <= w->s.count,

@@ -215,13 +215,13 @@ static inline spipe_desc_t fails_describe(fails_world_t *w) {
     for (i = 0; i < 4; ++i) w->parts[i] = {w, i % 2};
     for (i = 0; i < s->num_ins; ++i) {
         if (s->ins[i] == FAILS_HOSTED)
-            spipe_add_source(&d, fails_source, &w->parts[i], s->elem_bytes);
+            spipe_add_source(&d, fails_source, &w->parts[i], s->elem_bytes, SPIPE_IN_ORDER);
         else
             spipe_add_input(&d, w->ins[i] + FAILS_GUARD, s->elem_bytes);
     }
     for (i = 0; i < s->num_outs; ++i) {
         if (s->outs[i] == FAILS_HOSTED)
-            spipe_add_sink(&d, fails_sink, &w->parts[2 + i], s->elem_bytes);
+            spipe_add_sink(&d, fails_sink, &w->parts[2 + i], s->elem_bytes, SPIPE_IN_ORDER);
         else
             spipe_add_output(&d, w->outs[i] + FAILS_GUARD, s->elem_bytes);
     }

@@ -279,7 +279,10 @@ static cudaError_t fuzz_run_stage(const spipe_chunk_t *c, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t fuzz_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t fuzz_source(spipe_part_t *elements, void *user) {
+    void *dst = elements->data;
+    const size_t max_count = elements->count;
+    size_t *count = &elements->count;
     fuzz_part_t *part = (fuzz_part_t *)user;
     fuzz_world_t *w = part->world;
     const int i = part->number;
@@ -298,7 +301,10 @@ static cudaError_t fuzz_source(void *dst, size_t max_count, size_t *count, void 
 }
 
 /* The same of a split source: a ticket is the number of its element. */
-static cudaError_t fuzz_tickets(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t fuzz_tickets(spipe_part_t *elements, void *user) {
+    void *dst = elements->data;
+    const size_t max_count = elements->count;
+    size_t *count = &elements->count;
     fuzz_part_t *part = (fuzz_part_t *)user;
     fuzz_world_t *w = part->world;
     const int i = part->number;
@@ -315,8 +321,8 @@ static cudaError_t fuzz_tickets(void *dst, size_t max_count, size_t *count, void
     return cudaSuccess;
 }
 
-static cudaError_t fuzz_do_tickets(void *elements, const void *tickets, size_t first, size_t count,
-                                   void *user) {
+static cudaError_t fuzz_do_tickets(const spipe_part_t *elements, const void *tickets, void *user) {
+    const size_t first = elements->first, count = elements->count;
     const fuzz_part_t *part = (const fuzz_part_t *)user;
     const fuzz_buffer_t *f = &part->world->scene->buffers[part->number];
     const size_t *t = (const size_t *)tickets;
@@ -325,11 +331,13 @@ static cudaError_t fuzz_do_tickets(void *elements, const void *tickets, size_t f
         FUZZ_CHECK(part->world, t[k] == first + k, "split source %d: ticket %zu for element %zu",
                    part->number, t[k], first + k);
     }
-    memcpy(elements, f->given.data() + first * f->elem_bytes, count * f->elem_bytes);
+    memcpy(elements->data, f->given.data() + first * f->elem_bytes, count * f->elem_bytes);
     return cudaSuccess;
 }
 
-static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t fuzz_sink(const spipe_part_t *elements, void *user) {
+    const void *src = elements->data;
+    const size_t first = elements->first, count = elements->count;
     fuzz_part_t *part = (fuzz_part_t *)user;
     fuzz_world_t *w = part->world;
     const int i = part->number;
@@ -361,14 +369,18 @@ static inline cudaError_t fuzz_part_error(fuzz_world_t *w, int i, size_t first, 
     return cudaSuccess;
 }
 
-static cudaError_t fuzz_source_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t fuzz_source_at(spipe_part_t *elements, void *user) {
+    void *dst = elements->data;
+    const size_t first = elements->first, count = elements->count;
     fuzz_part_t *part = (fuzz_part_t *)user;
     const fuzz_buffer_t *f = &part->world->scene->buffers[part->number];
     memcpy(dst, f->given.data() + first * f->elem_bytes, count * f->elem_bytes);
     return fuzz_part_error(part->world, part->number, first, count);
 }
 
-static cudaError_t fuzz_sink_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t fuzz_sink_at(const spipe_part_t *elements, void *user) {
+    const void *src = elements->data;
+    const size_t first = elements->first, count = elements->count;
     fuzz_part_t *part = (fuzz_part_t *)user;
     fuzz_world_t *w = part->world;
     const fuzz_buffer_t *f = &w->scene->buffers[part->number];
@@ -414,12 +426,12 @@ static inline void fuzz_add_buffer(fuzz_world_t *w, spipe_desc_t *d, int i) {
         fuzz_array_make(a, f->given.size(), f->memory);
     }
     if (f->positioned && f->kind == SPIPE_SOURCE) {
-        spipe_add_source_at(d, fuzz_source_at, &w->parts[i], f->elem_bytes);
+        spipe_add_source(d, fuzz_source_at, &w->parts[i], f->elem_bytes, SPIPE_ANY_ORDER);
     } else if (f->positioned) {
-        spipe_add_sink_at(d, fuzz_sink_at, &w->parts[i], f->elem_bytes);
+        spipe_add_sink(d, fuzz_sink_at, &w->parts[i], f->elem_bytes, SPIPE_ANY_ORDER);
     }
     if (f->split) {
-        spipe_add_source_split(d, fuzz_tickets, fuzz_do_tickets, &w->parts[i], sizeof(size_t),
+        spipe_add_split_source(d, fuzz_tickets, fuzz_do_tickets, &w->parts[i], sizeof(size_t),
                                f->elem_bytes);
     }
     switch (f->positioned || f->split ? 0 : f->kind) {
@@ -428,8 +440,12 @@ static inline void fuzz_add_buffer(fuzz_world_t *w, spipe_desc_t *d, int i) {
     case SPIPE_OUTPUT: spipe_add_output(d, a->at, f->elem_bytes); break;
     case SPIPE_INOUT: spipe_add_inout(d, a->at, f->elem_bytes); break;
     case SPIPE_TEMP: spipe_add_temp(d, f->elem_bytes); break;
-    case SPIPE_SOURCE: spipe_add_source(d, fuzz_source, &w->parts[i], f->elem_bytes); break;
-    case SPIPE_SINK: spipe_add_sink(d, fuzz_sink, &w->parts[i], f->elem_bytes); break;
+    case SPIPE_SOURCE:
+        spipe_add_source(d, fuzz_source, &w->parts[i], f->elem_bytes, SPIPE_IN_ORDER);
+        break;
+    case SPIPE_SINK:
+        spipe_add_sink(d, fuzz_sink, &w->parts[i], f->elem_bytes, SPIPE_IN_ORDER);
+        break;
     default: spipe_add_resident(d, f->how ? a->at : NULL, f->elem_bytes, f->how); break;
     }
     if (f->before + f->after > 0) {

@@ -92,7 +92,9 @@ static void check_frames(const bytes_t &b, y4m::video_t *v) {
     bytes_t got(frame);
     size_t n, count = 1;
     for (n = 0; count == 1; ++n) {
-        READERS_CHECK(y4m::y4m_read(got.data(), 3, &count, v) == cudaSuccess, "reading failed");
+        spipe_part_t part = {got.data(), n, 3};
+        READERS_CHECK(y4m::y4m_read(&part, v) == cudaSuccess, "reading failed");
+        count = part.count;
         READERS_CHECK(count == (n < frames.size() ? 1 : 0), "%zu at frame %zu of %zu", count, n,
                       frames.size());
         READERS_CHECK(count == 0 || memcmp(got.data(), &b[frames[n]], frame) == 0, "frame %zu", n);
@@ -200,10 +202,13 @@ static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once, spipe_fi
                   "no run may begin");
     if (r.j.in.way_used == SPIPE_FILE_ORDERED) {
         for (first = 0; n > 0; first += n) {
-            READERS_CHECK(
-                d.buffers[0].source(data.data(), at_once, &n, d.buffers[0].user) == cudaSuccess &&
-                    entropy::give_lengths(lengths.data(), at_once, &m, &r.j) == cudaSuccess,
-                "reading failed");
+            spipe_part_t blocks = {data.data(), first, at_once};
+            spipe_part_t their = {lengths.data(), first, at_once};
+            READERS_CHECK(d.buffers[0].source(&blocks, d.buffers[0].user) == cudaSuccess &&
+                              entropy::give_lengths(&their, &r.j) == cudaSuccess,
+                          "reading failed");
+            n = blocks.count;
+            m = their.count;
             READERS_CHECK(n == m && n <= at_once, "%zu blocks, %zu lengths", n, m);
             check_blocks(b, data, lengths, block, first, n);
         }
@@ -212,10 +217,10 @@ static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once, spipe_fi
         READERS_CHECK(r.j.in.count == num, "%zu of %zu blocks", r.j.in.count, num);
         for (first = num; first > 0; first -= n) {
             n = first < at_once ? first : at_once;
-            READERS_CHECK(d.buffers[0].source_at(data.data(), first - n, n, d.buffers[0].user) ==
-                                  cudaSuccess &&
-                              entropy::lengths_at(lengths.data(), first - n, n, &r.j) ==
-                                  cudaSuccess,
+            spipe_part_t blocks = {data.data(), first - n, n};
+            spipe_part_t their = {lengths.data(), first - n, n};
+            READERS_CHECK(d.buffers[0].source(&blocks, d.buffers[0].user) == cudaSuccess &&
+                              entropy::lengths_at(&their, &r.j) == cudaSuccess,
                           "reading failed");
             check_blocks(b, data, lengths, block, first - n, n);
         }

@@ -28,7 +28,10 @@ static cudaError_t scratch_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 1, float), c->count);
 }
 
-static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     size_t *given = (size_t *)user;
     *count = N - *given < most ? N - *given : most;
     memcpy(dst, x + *given, *count * sizeof *x);
@@ -38,7 +41,9 @@ static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
     return cudaSuccess;
 }
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     (void)user;
     if (kept) y[first] = ((const float *)kept)[0];
     if (keeps) kept = src;
@@ -46,15 +51,19 @@ static cudaError_t take(const void *src, size_t count, size_t first, void *user)
     return cudaSuccess;
 }
 
-static cudaError_t next_ticket(void *dst, size_t most, size_t *count, void *user) {
+static cudaError_t next_ticket(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     size_t *given = (size_t *)user, i;
     *count = N - *given < most ? N - *given : most;
     for (i = 0; i < *count; ++i) ((size_t *)dst)[i] = (*given)++;
     return cudaSuccess;
 }
 
-static cudaError_t work(void *elements, const void *tickets, size_t first, size_t count,
-                        void *user) {
+static cudaError_t work(const spipe_part_t *part, const void *tickets, void *user) {
+    void *elements = part->data;
+    const size_t first = part->first, count = part->count;
     const size_t *t = (const size_t *)tickets;
     size_t i;
     (void)user;
@@ -79,11 +88,11 @@ static cudaError_t hosted(int sink_keeps, int source_keeps) {
     d.checked = 1;
     keeps = sink_keeps || source_keeps;
     if (source_keeps || !keeps)
-        spipe_add_source(&d, give, &given, sizeof *x);
+        spipe_add_source(&d, give, &given, sizeof *x, SPIPE_IN_ORDER);
     else
         spipe_add_input(&d, x, sizeof *x);
     if (!source_keeps)
-        spipe_add_sink(&d, take, NULL, sizeof *y);
+        spipe_add_sink(&d, take, NULL, sizeof *y, SPIPE_IN_ORDER);
     else
         spipe_add_output(&d, y, sizeof *y);
     if (d.buffers[0].kind == SPIPE_INPUT || d.buffers[1].kind == SPIPE_OUTPUT) d.count = N;
@@ -98,7 +107,7 @@ static cudaError_t tickets(int by_first) {
     d.chunk = CHUNK;
     d.checked = 1;
     looks_at_tickets = by_first;
-    spipe_add_source_split(&d, next_ticket, work, &given, sizeof(size_t), sizeof *x);
+    spipe_add_split_source(&d, next_ticket, work, &given, sizeof(size_t), sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
     spipe_add_stage(&d, "twice", twice_stage, NULL);
     return run(&d);

@@ -171,7 +171,10 @@ typedef struct world {
     int wrong;
 } world_t;
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     const size_t left = N - w->given;
     *count = left < max_count ? left : max_count;
@@ -180,7 +183,9 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     w->wrong |= first != w->taken;
     memcpy(w->y.at + first, src, count);
@@ -202,13 +207,13 @@ static spipe_desc_t describe(world_t *w, int what) {
     d.chunk = CHUNK;
     d.threads = what == 0 ? 0 : 2;
     if (what == 2) {
-        spipe_add_source(&d, source, w, 1);
-        spipe_add_sink(&d, sink, w, 1);
+        spipe_add_source(&d, source, w, 1, SPIPE_IN_ORDER);
+        spipe_add_sink(&d, sink, w, 1, SPIPE_IN_ORDER);
     } else {
         d.count = N;
         spipe_add_input(&d, w->x.at, 1);
         if (what == 4)
-            spipe_add_sink(&d, sink, w, 1);
+            spipe_add_sink(&d, sink, w, 1, SPIPE_IN_ORDER);
         else
             spipe_add_output(&d, w->y.at, 1);
         if (what == 3) spipe_add_resident(&d, kept, 64, SPIPE_DOWNLOAD);

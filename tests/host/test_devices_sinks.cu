@@ -22,7 +22,10 @@ static unsigned x[N];
 static std::atomic<int> times[N / CHUNK], in_order[N / CHUNK];
 static size_t given;
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     (void)user;
     *count = N - given < max_count ? N - given : max_count;
     memcpy(dst, x + given, *count * sizeof *x);
@@ -35,15 +38,15 @@ static void note(std::atomic<int> *at, size_t first, size_t count) {
     for (size_t k = first / CHUNK; k < (first + count) / CHUNK; ++k) ++at[k];
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const size_t first = part->first, count = part->count;
     (void)user;
     note(in_order, first, count);
     return cudaSuccess;
 }
 
-static cudaError_t sink_at(const void *src, size_t first, size_t count, void *user) {
-    (void)src;
+static cudaError_t sink_at(const spipe_part_t *part, void *user) {
+    const size_t first = part->first, count = part->count;
     (void)user;
     note(times, first, count);
     return cudaSuccess;
@@ -64,10 +67,10 @@ static int once(int with_source, int with_sink, long fault, spipe_report_t *r) {
     d.depth = 4;
     d.threads = 3;
     given = 0;
-    if (with_source) spipe_add_source(&d, source, NULL, sizeof *x);
+    if (with_source) spipe_add_source(&d, source, NULL, sizeof *x, SPIPE_IN_ORDER);
     if (!with_source) spipe_add_input(&d, x, sizeof *x);
-    spipe_add_sink_at(&d, sink_at, NULL, sizeof *x);
-    if (with_sink) spipe_add_sink(&d, sink, NULL, sizeof *x);
+    spipe_add_sink(&d, sink_at, NULL, sizeof *x, SPIPE_ANY_ORDER);
+    if (with_sink) spipe_add_sink(&d, sink, NULL, sizeof *x, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "copy", copy, NULL);
     spipe_devices_all(&d);
     for (auto &t : times) t = 0;

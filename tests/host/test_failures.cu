@@ -22,7 +22,10 @@ typedef struct world {
     size_t given, taken;
 } world_t;
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     world_t *w = (world_t *)user;
     const size_t left = w->x.bytes - w->given;
     *count = left < max_count ? left : max_count;
@@ -31,7 +34,9 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     world_t *w = (world_t *)user;
     memcpy(w->y.at + first, src, count);
     w->taken += count;
@@ -49,8 +54,8 @@ static spipe_desc_t describe(world_t *w, int what) {
     d.staging = SPIPE_STAGING_COPY;
     d.threads = what % 2 ? 2 : 0;
     if (what == 2) {
-        spipe_add_source(&d, source, w, 1);
-        spipe_add_sink(&d, sink, w, 1);
+        spipe_add_source(&d, source, w, 1, SPIPE_IN_ORDER);
+        spipe_add_sink(&d, sink, w, 1, SPIPE_IN_ORDER);
     } else {
         d.count = w->x.bytes;
         spipe_add_input(&d, w->x.at, 1);
@@ -348,7 +353,9 @@ static void test_late_host_stage(void) {
 
 /* Waits until two threads are here, by counters that order nothing: ThreadSanitizer then sees what
    the library does to order what they do next. */
-static cudaError_t fail_together(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t fail_together(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     int *here = (int *)user, k;
     memset(dst, 0, count);
     (void)__atomic_fetch_add(here, 1, __ATOMIC_RELAXED);
@@ -369,7 +376,7 @@ static void test_two_fail(void) {
         d.chunk = CHUNK;
         d.count = N;
         d.threads = 2;
-        spipe_add_source_at(&d, fail_together, &here, 1);
+        spipe_add_source(&d, fail_together, &here, 1, SPIPE_ANY_ORDER);
         spipe_add_output(&d, w.y.at, 1);
         spipe_add_stage(&d, "mix", pipe_mix_stage, &w.args);
         e = spipe_run(&d, &r);

@@ -39,14 +39,19 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *) {
     return cudaSuccess;
 }
 
-static cudaError_t source(void *dst, size_t want, size_t *got, void *) {
+static cudaError_t source(spipe_part_t *part, void *) {
+    void *dst = part->data;
+    const size_t want = part->count;
+    size_t *got = &part->count;
     *got = want < N - source_at ? want : N - source_at;
     memcpy(dst, x + source_at, *got);
     source_at += *got;
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t n, size_t, void *) {
+static cudaError_t sink(const spipe_part_t *part, void *) {
+    const void *src = part->data;
+    const size_t n = part->count;
     memcpy(y + sink_at, src, n);
     sink_at += n;
     return cudaSuccess;
@@ -63,8 +68,8 @@ static spipe_desc_t describe(int what) {
     d.count = N;
     if (what == STREAMED) {
         d.count = SPIPE_AUTO;
-        spipe_add_source(&d, source, NULL, 1);
-        spipe_add_sink(&d, sink, NULL, 1);
+        spipe_add_source(&d, source, NULL, 1, SPIPE_IN_ORDER);
+        spipe_add_sink(&d, sink, NULL, 1, SPIPE_IN_ORDER);
     } else {
         spipe_add_input(&d, what == ARRAYS ? x : pinned_x, 1);
         spipe_add_output(&d, what == ARRAYS ? y : pinned_y, 1);

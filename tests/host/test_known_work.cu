@@ -376,7 +376,9 @@ static cudaError_t twice_or_fail(const spipe_chunk_t *c, void *user) {
     return twice(c, user);
 }
 
-static cudaError_t count_up(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t count_up(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     (void)user;
     for (size_t i = 0; i < count; ++i) ((unsigned *)dst)[i] = (unsigned)(first + i);
     return cudaSuccess;
@@ -407,11 +409,11 @@ static void after_failures(void) {
     same = spipe_desc_default(); /* a source that is there in the first calls only */
     same.count = LEAST;
     same.resources = r;
-    spipe_add_source_at(&same, count_up, NULL, sizeof *x);
+    spipe_add_source(&same, count_up, NULL, sizeof *x, SPIPE_ANY_ORDER);
     spipe_add_output(&same, y, sizeof *y);
     spipe_add_stage(&same, "multiply", twice, NULL);
     for (int k = 0; k < 3; ++k) SPIPE_CHECK(spipe_run(&same, &report));
-    same.buffers[0].source_at = NULL;
+    same.buffers[0].source = NULL;
     tap_ok(spipe_run(&same, &report) == cudaErrorInvalidValue && report.failure.message[0],
            "and a source that is missing now: %s", report.failure.message);
     tap_ok(told == 8, "calls that fail say so, and those after them are right: %d of 8", told);

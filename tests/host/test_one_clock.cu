@@ -80,16 +80,20 @@ enum {
     ITEM_BYTES = 4096
 };
 
-static cudaError_t next(void *tickets, size_t max_count, size_t *count, void *user) {
+static cudaError_t next(spipe_part_t *part, void *user) {
+    void *tickets = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     size_t *given = (size_t *)user;
     for (*count = 0; *count < max_count && *given < ITEMS; ++*count, ++*given)
         ((unsigned *)tickets)[*count] = (unsigned)*given;
     return cudaSuccess;
 }
 
-static cudaError_t decode(void *dst, const void *tickets, size_t first, size_t count, void *user) {
+static cudaError_t decode(const spipe_part_t *part, const void *tickets, void *user) {
+    void *dst = part->data;
+    const size_t count = part->count;
     (void)tickets;
-    (void)first;
     (void)user;
     memset(dst, 7, count * ITEM_BYTES);
     hostcuda_host_work(1e6 * (double)count); /* 1 ms each */
@@ -103,7 +107,7 @@ static double decode_ms(size_t threads) {
     spipe_chunk_t c;
     cudaStream_t s;
     size_t given = 0;
-    spipe_add_source_split(&d, next, decode, &given, sizeof(unsigned), ITEM_BYTES);
+    spipe_add_split_source(&d, next, decode, &given, sizeof(unsigned), ITEM_BYTES);
     d.count = ITEMS;
     d.chunk = 1;
     d.threads = threads;
@@ -178,7 +182,10 @@ static void test_host_stages(void) {
     tap_ok(within(all, 32.0, 1e-6), "a chart shows these times");
 }
 
-static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t give(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     size_t *left = (size_t *)user;
     *count = *left < max_count ? *left : max_count;
     *left -= *count;
@@ -186,15 +193,17 @@ static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) 
     return cudaSuccess;
 }
 
-static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
-    (void)src;
-    (void)first;
+static cudaError_t take(const spipe_part_t *part, void *user) {
+    const size_t count = part->count;
     *(size_t *)user += count;
     return cudaSuccess;
 }
 
 /* Numbers that come in one a millisecond. */
-static cudaError_t arrive(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t arrive(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     unsigned *next = (unsigned *)user;
     *count = max_count < 20 - *next ? max_count : 20 - *next;
     if (*count > 0) memset(dst, 1, *count);
@@ -215,8 +224,8 @@ static void test_arrivals(void) {
     t.capacity = 256;
     d.chunk = 1;
     d.timeline = &t;
-    spipe_add_source(&d, arrive, &next, 1);
-    spipe_add_sink(&d, take, &taken, 1);
+    spipe_add_source(&d, arrive, &next, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, take, &taken, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "work", work_stage, NULL);
     SPIPE_CHECK(cudaDeviceSynchronize());
     hostcuda_clock_reset();
@@ -238,8 +247,8 @@ static void test_source(void) {
     d.threads = 4;
     d.chunk = (size_t)1 << 20; /* the library would choose both by this computer's cache */
     d.depth = 8;
-    spipe_add_source(&d, give, &left, 1);
-    spipe_add_sink(&d, take, &taken, 1);
+    spipe_add_source(&d, give, &left, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, take, &taken, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "work", work_stage, NULL);
     SPIPE_CHECK_RUN(&d, &r);
     tap_ok(taken == (size_t)32 << 20 && within(r.wall_ms, bytes / fill * 1e-6, 0.3),

@@ -310,7 +310,10 @@ static cudaError_t failing(const spipe_chunk_t *c, void *user) {
     return e;
 }
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     (void)user;
     *count = N - at < max_count ? N - at : max_count;
     memcpy(dst, x + at, *count * sizeof *x);
@@ -318,27 +321,30 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 
-static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t source_at(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t first = part->first, count = part->count;
     (void)user;
     memcpy(dst, x + first, count * sizeof *x);
     return cudaSuccess;
 }
 
-static cudaError_t work(void *dst, const void *tickets, size_t first, size_t count, void *user) {
-    (void)first;
+static cudaError_t work(const spipe_part_t *part, const void *tickets, void *user) {
+    void *dst = part->data;
+    const size_t count = part->count;
     (void)user;
     memcpy(dst, tickets, count * sizeof *x);
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     memcpy((int *)user + first, src, count * sizeof *x);
     return cudaSuccess;
 }
 
-static cudaError_t sink_at(const void *src, size_t first, size_t count, void *user) {
-    return sink(src, count, first, user);
-}
+static cudaError_t sink_at(const spipe_part_t *part, void *user) { return sink(part, user); }
 
 static cudaError_t reduce(void *into, const void *from, size_t bytes, void *user) {
     (void)user;
@@ -384,22 +390,22 @@ static void test_descriptions(void) {
     tap_ok(went_well() && right(y, 2), "a run has the current GPU as its own");
     d = GET(spipe_desc_default());
     at = 0;
-    (void)GET(spipe_add_source(&d, source, NULL, sizeof *x));
-    (void)GET(spipe_add_sink(&d, sink, y, sizeof *y));
+    (void)GET(spipe_add_source(&d, source, NULL, sizeof *x, SPIPE_IN_ORDER));
+    (void)GET(spipe_add_sink(&d, sink, y, sizeof *y, SPIPE_IN_ORDER));
     IS(0, spipe_stage_elementwise(&d, spipe_add_stage(&d, "plus one", stage, NULL)));
     CALL(spipe_run(&d, &r));
     tap_ok(went_well() && right(y, 1), "with a source and a sink");
     d = GET(spipe_desc_default());
     d.count = N;
-    (void)GET(spipe_add_source_at(&d, source_at, NULL, sizeof *x));
-    (void)GET(spipe_add_sink_at(&d, sink_at, y, sizeof *y));
+    (void)GET(spipe_add_source(&d, source_at, NULL, sizeof *x, SPIPE_ANY_ORDER));
+    (void)GET(spipe_add_sink(&d, sink_at, y, sizeof *y, SPIPE_ANY_ORDER));
     (void)spipe_add_stage(&d, "plus one", stage, NULL);
     CALL(spipe_run(&d, &r));
     tap_ok(went_well() && right(y, 1), "with positioned ones");
     d = GET(spipe_desc_default());
     at = 0;
     d.count = N;
-    (void)GET(spipe_add_source_split(&d, source, work, NULL, sizeof *x, sizeof *x));
+    (void)GET(spipe_add_split_source(&d, source, work, NULL, sizeof *x, sizeof *x));
     memcpy(z, x, sizeof z);
     (void)GET(spipe_add_inout(&d, z, sizeof *z));
     (void)spipe_add_stage(&d, "plus one", stage, NULL);

@@ -144,14 +144,20 @@ static void try_facts(void) {
     (void)SAYS(spipe_plan(&d, 1, &plan, &f), &f);
 }
 
-static cudaError_t source(void *dst, size_t most, size_t *count, void *) {
+static cudaError_t source(spipe_part_t *part, void *) {
+    void *dst = part->data;
+    const size_t most = part->count;
+    size_t *count = &part->count;
     *count = N - given < most ? N - given : most;
     memset(dst, 1, *count);
     given += *count;
     return cudaSuccess;
 }
 
-static cudaError_t sink(const void *, size_t, size_t, void *) { return cudaSuccess; }
+static cudaError_t sink(const spipe_part_t *part, void *) {
+    (void)part;
+    return cudaSuccess;
+}
 
 static cudaError_t host_stage(const spipe_chunk_t *, void *) { return cudaSuccess; }
 
@@ -172,8 +178,8 @@ static void try_hosted(void) {
     spipe_report_t r;
     given = 0;
     d.chunk = CHUNK;
-    spipe_add_source(&d, source, NULL, 1);
-    spipe_add_sink(&d, sink, NULL, 1);
+    spipe_add_source(&d, source, NULL, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, sink, NULL, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &mix);
     spipe_add_host_stage(&d, "host", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
     (void)REPORTS(spipe_run(&d, &r), r);

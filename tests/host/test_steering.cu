@@ -37,17 +37,16 @@ static const machine_t machines[] = {{"a fast link, slow threads", 5.0, 5.0, 1e3
 
 static unsigned slow_from; /* chunks from here on are three times as long to make; 0 = none */
 
-static cudaError_t made(void *dst, size_t first, size_t count, void *user) {
-    (void)dst;
+static cudaError_t made(spipe_part_t *part, void *user) {
+    const size_t first = part->first, count = part->count;
     (void)user;
     hostcuda_host_copy(count, 0);
     if (slow_from > 0 && first >= (size_t)slow_from * CHUNK) hostcuda_host_copy(2 * count, 0);
     return cudaSuccess;
 }
 
-static cudaError_t taken(const void *src, size_t first, size_t count, void *user) {
-    (void)src;
-    (void)first;
+static cudaError_t taken(const spipe_part_t *part, void *user) {
+    const size_t count = part->count;
     (void)user;
     hostcuda_host_copy(count, 1);
     return cudaSuccess;
@@ -66,9 +65,9 @@ static spipe_pipeline_t *pipeline_of(size_t threads, int sinks) {
     d.chunk = CHUNK;
     d.depth = 16;
     d.threads = threads;
-    spipe_add_source_at(&d, made, NULL, 1);
+    spipe_add_source(&d, made, NULL, 1, SPIPE_ANY_ORDER);
     if (sinks)
-        spipe_add_sink_at(&d, taken, NULL, 1);
+        spipe_add_sink(&d, taken, NULL, 1, SPIPE_ANY_ORDER);
     else
         spipe_add_temp(&d, 1);
     spipe_add_stage(&d, "nothing", nothing, NULL);

@@ -180,7 +180,10 @@ static void take_a_while(void) {
     nanosleep(&a_while, NULL);
 }
 
-static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t slow_source(spipe_part_t *part, void *user) {
+    void *dst = part->data;
+    const size_t max_count = part->count;
+    size_t *count = &part->count;
     slow_t *s = (slow_t *)user;
     const size_t left = N - s->given, n = left < max_count ? left : max_count;
     int patience = 2000;
@@ -196,7 +199,9 @@ static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void 
     return cudaSuccess;
 }
 
-static cudaError_t slow_sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t slow_sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     slow_t *s = (slow_t *)user;
     s->wrong += s->writing++ != 0;
     s->wrong += first != s->taken;
@@ -220,8 +225,8 @@ static void test_turns(void) {
     d.chunk = CHUNK;
     d.threads = 3; /* the arrays have so many, and whoever fills them fills the source's slot too */
     d.staging = SPIPE_STAGING_COPY;
-    spipe_add_source(&d, slow_source, &s, 1);
-    spipe_add_sink(&d, slow_sink, &s, 1);
+    spipe_add_source(&d, slow_source, &s, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, slow_sink, &s, 1, SPIPE_IN_ORDER);
     spipe_add_input(&d, a.at, 1);
     spipe_add_output(&d, b.at, 1);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args[0]);
@@ -239,12 +244,12 @@ static void test_turns(void) {
 }
 
 /* It fails while the run asks again and again whether something has. */
-static cudaError_t failing_source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t failing_source(spipe_part_t *part, void *user) {
     slow_t *s = (slow_t *)user;
     take_a_while();
     take_a_while();
     if (s->given >= 2 * CHUNK) return cudaErrorOperatingSystem;
-    return slow_source(dst, max_count, count, user);
+    return slow_source(part, user);
 }
 
 static void test_late_failure(void) {
@@ -257,8 +262,8 @@ static void test_late_failure(void) {
     d.count = N;
     d.chunk = CHUNK;
     d.threads = 1;
-    spipe_add_source(&d, failing_source, &s, 1);
-    spipe_add_sink(&d, slow_sink, &s, 1);
+    spipe_add_source(&d, failing_source, &s, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, slow_sink, &s, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     for (round = 0; round < 20; ++round) { /* the lock's absence shows in every second one */
         s.given = s.taken = 0;
@@ -293,8 +298,8 @@ static void test_stop_in_a_wave(void) {
     d.threads = 1;
     d.progress = stop_at_once;
     d.progress_user = &stopped;
-    spipe_add_source(&d, slow_source, &s, 1);
-    spipe_add_sink(&d, slow_sink, &s, 1);
+    spipe_add_source(&d, slow_source, &s, 1, SPIPE_IN_ORDER);
+    spipe_add_sink(&d, slow_sink, &s, 1, SPIPE_IN_ORDER);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     const cudaError_t e = spipe_run(&d, &r);
     for (i = 0; i < s.taken; ++i) s.wrong += y.at[i] != pipe_mix(x.at[i], i);

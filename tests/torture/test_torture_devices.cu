@@ -272,26 +272,26 @@ static int part_fails(const void *user) {
     return user_gone |= user_fails(function);
 }
 
-static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t source(spipe_part_t *part, void *user) {
     if (part_fails(user)) return user_fault->error;
-    return fuzz_source(dst, max_count, count, user);
+    return fuzz_source(part, user);
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
-    FUZZ_CHECK(world, first % CHUNK == 0, "a sink is called at %zu", first);
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    FUZZ_CHECK(world, part->first % CHUNK == 0, "a sink is called at %zu", part->first);
     if (part_fails(user)) return user_fault->error;
-    return fuzz_sink(src, count, first, user);
+    return fuzz_sink(part, user);
 }
 
 /* Of a positioned one others may be under way when it fails. */
-static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) {
+static cudaError_t source_at(spipe_part_t *part, void *user) {
     if (user_fails(BUFFERS + ((const fuzz_part_t *)user)->number)) return user_fault->error;
-    return fuzz_source_at(dst, first, count, user);
+    return fuzz_source_at(part, user);
 }
 
-static cudaError_t sink_at(const void *src, size_t first, size_t count, void *user) {
+static cudaError_t sink_at(const spipe_part_t *part, void *user) {
     if (user_fails(BUFFERS + ((const fuzz_part_t *)user)->number)) return user_fault->error;
-    return fuzz_sink_at(src, first, count, user);
+    return fuzz_sink_at(part, user);
 }
 
 /* Counts are added; all start from what is uploaded, and one start remains. */
@@ -325,8 +325,8 @@ static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) 
         spipe_buffer_desc_t *b = &d->buffers[i];
         if (b->kind == SPIPE_SOURCE) b->source = source;
         if (b->kind == SPIPE_SINK) b->sink = sink;
-        if (b->kind == SPIPE_SOURCE_AT) b->source_at = source_at;
-        if (b->kind == SPIPE_SINK_AT) b->sink_at = sink_at;
+        if (b->kind == SPIPE_SOURCE_AT) b->source = source_at;
+        if (b->kind == SPIPE_SINK_AT) b->sink = sink_at;
         if (b->kind == SPIPE_RESIDENT) spipe_devices_reduce(d, add_counts, &w->scene->buffers[i]);
     }
     if (c->c.progress) d->progress = progress;

@@ -163,7 +163,9 @@ static cudaError_t stage(const spipe_chunk_t *c, void *user) {
     return SPIPE_LAUNCH(mix, 1, 1, 0, c->stream, w);
 }
 
-static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+static cudaError_t sink(const spipe_part_t *part, void *user) {
+    const void *src = part->data;
+    const size_t first = part->first, count = part->count;
     scene_t *s = (scene_t *)user;
     s->sink_wrong |= first != s->sunk_bytes || first + count > s->count;
     if (s->sink_wrong) return cudaErrorUnknown;
@@ -199,7 +201,7 @@ static void describe(scene_t *s, spipe_desc_t *d, spipe_file_t *in, spipe_file_t
     d->count = s->count; /* of a file that is read in order, too, because of the array */
     spipe_add_input(d, s->array.data(), 1);
     spipe_add_file_output(d, out, s->elem);
-    spipe_add_sink(d, sink, s, 1);
+    spipe_add_sink(d, sink, s, 1, SPIPE_IN_ORDER);
     if (s->before + s->after > 0) {
         spipe_set_halo(d, 0, s->before, s->after, (spipe_edge_t)s->edge);
     }

@@ -11,13 +11,13 @@ typedef struct counter {
     int next, end;
 } counter_t;
 
-static cudaError_t count_on(void *dst, size_t max_count, size_t *count, void *user) {
+static cudaError_t count_on(spipe_part_t *part, void *user) {
     counter_t *c = (counter_t *)user;
-    int *numbers = (int *)dst;
-    /* WRITE HERE: fill dst with the next numbers, say how many in *count, and count on. */
+    int *numbers = (int *)part->data;
+    /* WRITE HERE: fill in the next numbers, say how many in part->count, and count on. */
     size_t left = (size_t)(c->end - c->next);
-    *count = left < max_count ? left : max_count;
-    for (size_t i = 0; i < *count; ++i) numbers[i] = c->next++;
+    if (part->count > left) part->count = left;
+    for (size_t i = 0; i < part->count; ++i) numbers[i] = c->next++;
     /* END */
     return cudaSuccess;
 }
@@ -39,7 +39,7 @@ int main() {
     spipe_report_t report;
     spipe_desc_t d = spipe_desc_default();
     d.chunk = 4096; /* and no count: until the source ends */
-    spipe_add_source(&d, count_on, &counter, sizeof(int));
+    spipe_add_source(&d, count_on, &counter, sizeof(int), SPIPE_IN_ORDER);
     spipe_add_resident(&d, &sum, sizeof sum, SPIPE_ZERO | SPIPE_DOWNLOAD);
     spipe_stage_ordered(&d, spipe_add_stage(&d, "add up", add_up_stage, NULL));
     cudaError_t e = spipe_run(&d, &report);
