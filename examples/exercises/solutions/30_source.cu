@@ -48,4 +48,4 @@ int main() {
     return judge_done();
 }
 
-/* Hint: the smaller of max_count and what is left; *count = 0 is the end. */
+/* Hint: the smaller of part->count and what is left; 0 is the end. */
