@@ -7313,7 +7313,7 @@ SPIPE_PRIV_RARE int spipe_priv_fill(spipe_priv_pipeline_t *p, spipe_priv_slot_t 
             (void)b->filler(p, i, &at);
         else if (b->caller)
             (void)b->caller(p, i, &at);
-        else
+        else if (data)
             spipe_priv_fill_array(b, data, &at, total);
     }
     return 1;

@@ -27,7 +27,7 @@ typedef struct loader {
 /* Writes the tickets of a part, the numbers of the next pictures; none after the last epoch. */
 static cudaError_t next(spipe_part_t *part, void *user) {
     loader_t *l = (loader_t *)user;
-    part->count = std::min(part->count, ITEMS - l->given);
+    if (part->count > ITEMS - l->given) part->count = ITEMS - l->given;
     for (size_t n = 0; n < part->count; ++n, ++l->given) {
         const unsigned place = (unsigned)(l->given % PICTURES);
         if (place == 0) pictures_shuffle(l->order, (unsigned)(l->given / PICTURES));

@@ -743,7 +743,9 @@ static void test_threads(void) {
     w.d.depth = 16;
     SPIPE_CHECK_RUN(&w.d, &w.r);
     if (pipe_threads()) {
-        tap_ok(right(&w) && w.r.fill_threads == 2 && w.r.drain_threads == 2,
+        /* more than 2 once another GPU has ended its part */
+        tap_ok(right(&w) && w.r.fill_threads >= 2 && w.r.fill_threads <= 6 &&
+                   w.r.drain_threads == w.r.fill_threads,
                "of 12 threads of all devices each of three has %zu to fill, %zu to drain",
                w.r.fill_threads, w.r.drain_threads);
     }
