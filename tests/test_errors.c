@@ -159,9 +159,6 @@ static void test_sizes(void) {
     spipe_add_output(&d, result, 4);
     spipe_add_stage(&d, "nothing", nothing, NULL);
     refused(&d, "needs a length", "an output array beside a source without a count");
-    d = good();
-    d.schedule = (spipe_schedule_t)6;
-    refused(&d, "schedule", "an unknown schedule");
 }
 
 static void test_stages(void) {
