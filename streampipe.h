@@ -434,8 +434,8 @@ typedef const char *(*spipe_why_fn)(void *user);
    callback has stopped the run. Calls under way, and those that begin after it, must return soon,
    with an error, or with what they have; what they return is not reported. Without it the run ends
    when they return. It is called on any thread, while calls may be under way on others. With
-   several GPUs it may be called more than once, and no other GPU does the chunks of one that fails.
-   It must not wait and must not throw. Assign it to buffers[i].stop. */
+   several GPUs it may be called more than once. It must not wait and must not throw. Assign it to
+   buffers[i].stop. */
 typedef void (*spipe_stop_fn)(void *user);
 
 /* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
@@ -2852,21 +2852,14 @@ struct spipe_priv_slot;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
-/* What became of reading the sources for a batch. */
-typedef enum spipe_priv_reading {
-    SPIPE_PRIV_READ_OK,
-    SPIPE_PRIV_NOT_READ,
-    SPIPE_PRIV_READ_FAILED
-} spipe_priv_reading_t;
-
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Several GPUs: called in place of spipe_run's own code. */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report, spipe_priv_visit_t *visit);
     /* Several GPUs: the number of the next chunk that this GPU does; SPIPE_AUTO = none. */
     size_t (*next_chunk)(struct spipe_priv_pipeline *p);
-    /* And what became of reading the sources for it. */
-    void (*chunk_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
+    /* And whether the sources were read for it. */
+    void (*chunk_read)(struct spipe_priv_pipeline *p, int read);
     void *user;
     /* Tests: called before a GPU asks for a chunk (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
@@ -4552,7 +4545,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
 /* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
    provider CUDA and the system make these for the pipeline alone. */
 struct spipe_priv_provider {
-    /* Sets the device's facts, its costs, and how much memory a plan may take. */
+    /* Sets the device's facts, and how much memory a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
     /* Takes streams and events, as many as there are of those that the next calls will ask for. */
     void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);
@@ -4992,7 +4985,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_guess_depth(const spipe_priv_request_t *r,
 SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
                                          spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const double staged = in + out, apart = w->flags & SPIPE_PRIV_IN_TURN ? w->hosted_in : 0.0;
+    const double staged = in + out, apart = w->halo > 0.0 ? w->hosted_in : 0.0;
     const double over = in - apart > out ? in : apart + out; /* see spipe_priv_layout_pins */
     const double pinned = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY ? staged : over;
     const int in_place = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && staged <= 0.0;
@@ -5707,8 +5700,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->drains |= k->out;
 }
 
-/* A filled slot is free when it was copied in. But if stages read it in place, if another GPU may
-   need a source's elements again, or if progress is reported, then when its chunk is done. */
+/* A filled slot is free when it was copied in. In three cases it is free only when its chunk is
+   done: stages read it in place, several GPUs run, or progress is reported. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_chunk;
@@ -6129,9 +6122,9 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p
 }
 
 /* A slot's pinned parts. What goes out lies where arrays came in: a chunk is copied out when all of
-   it has been copied in, and is drained before the slot is filled again. Not over what a source has
-   given, which the next chunk's halo or another GPU may need; and not with zero-copy, where kernels
-   read and write the parts at once. */
+   it has been copied in, and is drained before the slot is filled again. Not over a source with a
+   halo, from which the next chunk takes its own; and not with zero-copy, where kernels read and
+   write the parts at once. */
 SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *pinned) {
     const size_t elements = p->plan.chunk, guard = p->memory.guard;
@@ -6139,11 +6132,12 @@ SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv
     unsigned char *base = p->memory.pinned;
     size_t in = *pinned, out;
     int pass, i;
-    for (pass = 0; pass < 2; ++pass) { /* sources first */
+    for (pass = 0; pass < 2; ++pass) { /* sources with halos first */
         out = in;
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (!spipe_priv_kind(b->kind)->in || spipe_priv_in_order(b, 0) != (pass == 0)) continue;
+            const int stays = spipe_priv_in_order(b, 0) && (b->halo_before || b->halo_after);
+            if (!spipe_priv_kind(b->kind)->in || stays != (pass == 0)) continue;
             if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED) continue;
             slot->pin_in[i] = spipe_priv_carve(base, &in, b, elements, guard);
             in = spipe_priv_ticket_place(in) + elements * b->ticket_bytes;
@@ -7258,16 +7252,14 @@ SPIPE_PRIV_RARE int spipe_priv_ask_chunk(spipe_priv_pipeline_t *p, spipe_priv_sl
     return chunk != SPIPE_AUTO;
 }
 
-SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
-                                                             spipe_priv_slot_t *s) {
+/* Returns whether the sources were read for a chunk. */
+SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
+                                            spipe_priv_slot_t *s) {
     spipe_priv_at_t at;
-    if (source < 0) return SPIPE_PRIV_READ_OK;
-    if (spipe_priv_is_idle(p, s->chunk)) return SPIPE_PRIV_NOT_READ;
+    if (source < 0) return 1;
+    if (spipe_priv_is_idle(p, s->chunk)) return 0;
     spipe_priv_locate(p, s, &at);
-    if (p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess) {
-        return SPIPE_PRIV_READ_OK;
-    }
-    return SPIPE_PRIV_READ_FAILED;
+    return p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess;
 }
 
 /* Work that one thread at a time does, in the order of chunks: reads sources; on several GPUs asks
@@ -7275,10 +7267,10 @@ SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline
 SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     const int source = spipe_priv_first_in_order(&p->request.desc, 0);
     const int shared = p->run.shared, there = !shared || spipe_priv_ask_chunk(p, s);
-    spipe_priv_reading_t outcome;
+    int read;
     if (!there || !p->run.at.reading) return there;
-    outcome = spipe_priv_read_sources(p, source, s);
-    if (shared) p->request.desc.hooks->chunk_read(p, outcome);
+    read = spipe_priv_read_sources(p, source, s);
+    if (shared) p->request.desc.hooks->chunk_read(p, read);
     return spipe_priv_count_of(p, s->chunk) > 0;
 }
 
@@ -8539,23 +8531,12 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     return 1;
 }
 
-/* On a modelled clock: passes over chunks whose turn it is but that a failure has made pointless.
-   Several GPUs: a chunk that another GPU leaves may come after them. */
-SPIPE_PRIV_RARE void spipe_priv_pass_over_lost(spipe_priv_pipeline_t *p) {
-    for (; p->run.at.issued < p->run.at.next; ++p->run.at.issued) {
-        const spipe_priv_slot_t *s = &p->memory.slots[p->run.at.issued % p->plan.depth];
-        if (s->state != SPIPE_PRIV_FILLED || s->order != p->run.at.issued) return;
-        if (!spipe_priv_is_lost(p, s->chunk)) return;
-    }
-}
-
 /* On a modelled clock: the slot that is issued next, if it can really be. Of several, the oldest
    that is ready by the clock, or else the one that is ready soonest. */
 SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     spipe_priv_slot_t *all[SPIPE_MAX_DEPTH], *s = p->run.at.chosen;
     const size_t depth = p->plan.depth;
     size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
-    spipe_priv_pass_over_lost(p);
     if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
     for (k = 0; k <= depth && !s; ++k) { /* the oldest comes first, the next chunk's slot last */
         spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];

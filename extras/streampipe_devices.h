@@ -277,10 +277,9 @@ SPIPE_PRIV_LOCAL size_t spipe_priv_team_deal(spipe_priv_team_t *t, spipe_priv_me
 /* The sources were read for a member's newest chunk, or were not. A chunk beyond the end is none.
    Under the lock. */
 SPIPE_PRIV_LOCAL void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                                   spipe_priv_reading_t outcome) {
+                                                   int read) {
     spipe_priv_pipeline_t *p = m->p;
     const size_t chunk = m->chunks.at[m->chunks.num - 1];
-    const int read = outcome == SPIPE_PRIV_READ_OK;
     const int none = read && spipe_priv_count_of(p, chunk) == 0;
     int i, ended = 0;
     for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= read && p->run.sources[i].ended;
@@ -313,13 +312,12 @@ SPIPE_PRIV_LOCAL size_t spipe_priv_team_next(spipe_priv_pipeline_t *p) {
 }
 
 /* Called by a member's pipeline when it has read the sources for that chunk, or has given up. */
-SPIPE_PRIV_LOCAL void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p,
-                                                 spipe_priv_reading_t outcome) {
+SPIPE_PRIV_LOCAL void spipe_priv_team_chunk_read(spipe_priv_pipeline_t *p, int read) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     if (!m->reading) return;
     spipe_priv_lock(t->sync);
-    spipe_priv_team_sources_read(t, m, outcome);
+    spipe_priv_team_sources_read(t, m, read);
     m->reading = 0;
     t->in_turn.reading = 0;
     spipe_priv_wake(t->sync);

@@ -314,16 +314,14 @@ SPIPE_PRIV_RARE int spipe_priv_ask_chunk(spipe_priv_pipeline_t *p, spipe_priv_sl
     return chunk != SPIPE_AUTO;
 }
 
-SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
-                                                             spipe_priv_slot_t *s) {
+/* Returns whether the sources were read for a chunk. */
+SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
+                                            spipe_priv_slot_t *s) {
     spipe_priv_at_t at;
-    if (source < 0) return SPIPE_PRIV_READ_OK;
-    if (spipe_priv_is_idle(p, s->chunk)) return SPIPE_PRIV_NOT_READ;
+    if (source < 0) return 1;
+    if (spipe_priv_is_idle(p, s->chunk)) return 0;
     spipe_priv_locate(p, s, &at);
-    if (p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess) {
-        return SPIPE_PRIV_READ_OK;
-    }
-    return SPIPE_PRIV_READ_FAILED;
+    return p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess;
 }
 
 /* Work that one thread at a time does, in the order of chunks: reads sources; on several GPUs asks
@@ -331,10 +329,10 @@ SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline
 SPIPE_PRIV_RARE int spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, spipe_priv_slot_t *s) {
     const int source = spipe_priv_first_in_order(&p->request.desc, 0);
     const int shared = p->run.shared, there = !shared || spipe_priv_ask_chunk(p, s);
-    spipe_priv_reading_t outcome;
+    int read;
     if (!there || !p->run.at.reading) return there;
-    outcome = spipe_priv_read_sources(p, source, s);
-    if (shared) p->request.desc.hooks->chunk_read(p, outcome);
+    read = spipe_priv_read_sources(p, source, s);
+    if (shared) p->request.desc.hooks->chunk_read(p, read);
     return spipe_priv_count_of(p, s->chunk) > 0;
 }
 

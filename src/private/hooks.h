@@ -6,21 +6,14 @@ struct spipe_priv_slot;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
-/* What became of reading the sources for a batch. */
-typedef enum spipe_priv_reading {
-    SPIPE_PRIV_READ_OK,
-    SPIPE_PRIV_NOT_READ,
-    SPIPE_PRIV_READ_FAILED
-} spipe_priv_reading_t;
-
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Several GPUs: called in place of spipe_run's own code. */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report, spipe_priv_visit_t *visit);
     /* Several GPUs: the number of the next chunk that this GPU does; SPIPE_AUTO = none. */
     size_t (*next_chunk)(struct spipe_priv_pipeline *p);
-    /* And what became of reading the sources for it. */
-    void (*chunk_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
+    /* And whether the sources were read for it. */
+    void (*chunk_read)(struct spipe_priv_pipeline *p, int read);
     void *user;
     /* Tests: called before a GPU asks for a chunk (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);

@@ -94,9 +94,9 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p
 }
 
 /* A slot's pinned parts. What goes out lies where arrays came in: a chunk is copied out when all of
-   it has been copied in, and is drained before the slot is filled again. Not over what a source has
-   given, which the next chunk's halo or another GPU may need; and not with zero-copy, where kernels
-   read and write the parts at once. */
+   it has been copied in, and is drained before the slot is filled again. Not over a source with a
+   halo, from which the next chunk takes its own; and not with zero-copy, where kernels read and
+   write the parts at once. */
 SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *pinned) {
     const size_t elements = p->plan.chunk, guard = p->memory.guard;
@@ -104,11 +104,12 @@ SPIPE_PRIV_RARE void spipe_priv_layout_pins(spipe_priv_pipeline_t *p, spipe_priv
     unsigned char *base = p->memory.pinned;
     size_t in = *pinned, out;
     int pass, i;
-    for (pass = 0; pass < 2; ++pass) { /* sources first */
+    for (pass = 0; pass < 2; ++pass) { /* sources with halos first */
         out = in;
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (!spipe_priv_kind(b->kind)->in || spipe_priv_in_order(b, 0) != (pass == 0)) continue;
+            const int stays = spipe_priv_in_order(b, 0) && (b->halo_before || b->halo_after);
+            if (!spipe_priv_kind(b->kind)->in || stays != (pass == 0)) continue;
             if (p->route.path[i] != SPIPE_PRIV_PATH_STAGED) continue;
             slot->pin_in[i] = spipe_priv_carve(base, &in, b, elements, guard);
             in = spipe_priv_ticket_place(in) + elements * b->ticket_bytes;

@@ -7,7 +7,7 @@
 SPIPE_PRIV_RARE void spipe_priv_fit_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
                                          spipe_plan_t *plan) {
     const double in = spipe_priv_staged(w, plan, 0), out = spipe_priv_staged(w, plan, 1);
-    const double staged = in + out, apart = w->flags & SPIPE_PRIV_IN_TURN ? w->hosted_in : 0.0;
+    const double staged = in + out, apart = w->halo > 0.0 ? w->hosted_in : 0.0;
     const double over = in - apart > out ? in : apart + out; /* see spipe_priv_layout_pins */
     const double pinned = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY ? staged : over;
     const int in_place = plan->schedule == SPIPE_SCHEDULE_ZERO_COPY && staged <= 0.0;

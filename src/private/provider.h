@@ -4,7 +4,7 @@
 /* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
    provider CUDA and the system make these for the pipeline alone. */
 struct spipe_priv_provider {
-    /* Sets the device's facts, its costs, and how much memory a plan may take. */
+    /* Sets the device's facts, and how much memory a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
     /* Takes streams and events, as many as there are of those that the next calls will ask for. */
     void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);

@@ -55,8 +55,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->drains |= k->out;
 }
 
-/* A filled slot is free when it was copied in. But if stages read it in place, if another GPU may
-   need a source's elements again, or if progress is reported, then when its chunk is done. */
+/* A filled slot is free when it was copied in. In three cases it is free only when its chunk is
+   done: stages read it in place, several GPUs run, or progress is reported. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_chunk;

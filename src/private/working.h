@@ -237,23 +237,12 @@ SPIPE_PRIV_RARE int spipe_priv_is_candidate(spipe_priv_pipeline_t *p, const spip
     return 1;
 }
 
-/* On a modelled clock: passes over chunks whose turn it is but that a failure has made pointless.
-   Several GPUs: a chunk that another GPU leaves may come after them. */
-SPIPE_PRIV_RARE void spipe_priv_pass_over_lost(spipe_priv_pipeline_t *p) {
-    for (; p->run.at.issued < p->run.at.next; ++p->run.at.issued) {
-        const spipe_priv_slot_t *s = &p->memory.slots[p->run.at.issued % p->plan.depth];
-        if (s->state != SPIPE_PRIV_FILLED || s->order != p->run.at.issued) return;
-        if (!spipe_priv_is_lost(p, s->chunk)) return;
-    }
-}
-
 /* On a modelled clock: the slot that is issued next, if it can really be. Of several, the oldest
    that is ready by the clock, or else the one that is ready soonest. */
 SPIPE_PRIV_RARE spipe_priv_slot_t *spipe_priv_choose(spipe_priv_pipeline_t *p) {
     spipe_priv_slot_t *all[SPIPE_MAX_DEPTH], *s = p->run.at.chosen;
     const size_t depth = p->plan.depth;
     size_t numbers[SPIPE_MAX_DEPTH], num = 0, k;
-    spipe_priv_pass_over_lost(p);
     if (s && s->state == SPIPE_PRIV_EMPTY && !spipe_priv_has_next(p)) s = NULL;
     for (k = 0; k <= depth && !s; ++k) { /* the oldest comes first, the next chunk's slot last */
         spipe_priv_slot_t *o = &p->memory.slots[(p->run.at.issued + k) % depth];

@@ -109,8 +109,8 @@ typedef const char *(*spipe_why_fn)(void *user);
    callback has stopped the run. Calls under way, and those that begin after it, must return soon,
    with an error, or with what they have; what they return is not reported. Without it the run ends
    when they return. It is called on any thread, while calls may be under way on others. With
-   several GPUs it may be called more than once, and no other GPU does the chunks of one that fails.
-   It must not wait and must not throw. Assign it to buffers[i].stop. */
+   several GPUs it may be called more than once. It must not wait and must not throw. Assign it to
+   buffers[i].stop. */
 typedef void (*spipe_stop_fn)(void *user);
 
 /* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
