@@ -34,10 +34,6 @@ static int tap_failed; /* of these, the ones that did not hold */
     if (!tap_ok(p != NULL, "memory is given")) return tap_done();                             */
 #define tap_ok(cond, ...) tap_result((cond) ? 1 : 0, #cond, __FILE__, __LINE__, __VA_ARGS__)
 
-/*  A check that is known not to hold yet; why: what will mend it. It never counts as failed, and
-    tests/tap_run says so when it begins to hold, so that the mark is taken away. */
-#define tap_todo(cond, why, ...) tap_expected((cond) ? 1 : 0, (why), __VA_ARGS__)
-
 /*  A check that this machine cannot make. Reported as skipped, never as passed. */
 #define tap_skip(rule, reason) tap_skipped((rule), (reason))
 
@@ -56,19 +52,6 @@ static inline int tap_result(int held, const char *cond, const char *file, int l
     if (!held) printf("# %s:%d: %s\n", file, line, cond);
     fflush(stdout); /* so that a crash shows what went before it */
     return held;
-}
-
-TAP_PRINTF(3, 4)
-
-static inline void tap_expected(int held, const char *why, const char *fmt, ...) {
-    va_list args;
-    tap_run++;
-    printf("%s %d - ", held ? "ok" : "not ok", tap_run);
-    va_start(args, fmt);
-    vprintf(fmt, args);
-    va_end(args);
-    printf(" # TODO %s\n", why);
-    fflush(stdout);
 }
 
 static inline void tap_skipped(const char *rule, const char *reason) {
